@@ -37,6 +37,7 @@ mod pingpong;
 mod ring;
 mod row;
 mod run_directory;
+mod secure;
 #[cfg(feature = "peers")]
 mod seqpacket;
 mod statistics;
@@ -116,6 +117,9 @@ enum Experiment {
     /// Courier over TCP, packet Courier, Courier over Peregrine's packet exchange, and Peregrine: the study
     /// of Larus on this machine, with profiles if `perf` works.
     Courier(Selection),
+    /// Encrypted and authenticated calls over TCP and UDP, and binding, each compared with the smallest
+    /// program that does the same cryptography.
+    Secure(Selection),
     /// Async calls, alone and 1,000 in flight from one thread, compared with blocking calls
     Concurrent(Selection),
     /// The costs of ten designs of stubs, and of Peregrine's: the study of Chung, Lazowska, Notkin and
@@ -314,6 +318,9 @@ fn run(arguments: Arguments) -> Result<(), Box<dyn Error + Send + Sync>> {
         }
         Experiment::Foreign(selection) => {
             ("foreign", selection.format, foreign::measure(&selection, &progress)?)
+        }
+        Experiment::Secure(selection) => {
+            ("secure", selection.format, secure::measure(&selection, &progress)?)
         }
         Experiment::Concurrent(selection) => {
             ("concurrent", selection.format, concurrent::measure(&selection, &progress)?)

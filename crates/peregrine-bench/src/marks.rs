@@ -6,6 +6,7 @@ use crate::foreign::bridge::{BOTH_ALONE, BRIDGE_NULL, HTTP, HTTP_NULL, HYPER_ECH
 use crate::foreign::courier::OWN_UDP;
 use crate::foreign::{ARRAY, TIRPC};
 use crate::row::Row;
+use crate::secure::{HANDSHAKE, PINGPONG, PLAIN_AND_SEALING, TONIC_TLS};
 
 /// The mark of a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -123,6 +124,17 @@ const CONCURRENT: [(&str, &str, f64, f64); 9] = [
     ("stream-64k", "copy-then-read", 1.10, 0.90),
 ];
 
+/// The marks of encrypted calls, and of binding to servers that require encryption. An entry has the case and
+/// the limit, and then the bounds `must` and `reach`.
+const SECURE: [(&str, &str, f64, f64); 6] = [
+    ("null-sealed", PLAIN_AND_SEALING, 1.10, 1.03),
+    ("in-48000-sealed", PLAIN_AND_SEALING, 1.10, 1.00),
+    ("null-tls", PINGPONG, 1.15, 1.05),
+    ("bind", HANDSHAKE, 1.30, 1.10),
+    ("bind-resumed", HANDSHAKE, 1.30, 1.10),
+    ("null-tls-peer", TONIC_TLS, 0.30, 0.10),
+];
+
 /// The names of the limits that send one Ethernet frame in each direction. The XDP program runs in the driver
 /// for the first limit, and after the driver for the second.
 const XDP_PINGPONG: [&str; 2] = ["xdp-pingpong", "xdp-pingpong-behind"];
@@ -169,6 +181,9 @@ pub(crate) fn of(row: &Row) -> Option<Mark> {
     if let Some(marked) = CONCURRENT.iter().find(|m| (m.0, m.1) == (row.case, limit)) {
         return row.ratio.map(|_| Mark::Ratio(marked.2, marked.3));
     }
+    if let Some(marked) = SECURE.iter().find(|m| (m.0, m.1) == (row.case, limit)) {
+        return row.ratio.map(|_| Mark::Ratio(marked.2, marked.3));
+    }
     if crate::growth::CALLS.contains(&row.case) {
         return row.ratio.map(|_| Mark::Ratio(GROWN.0, GROWN.1));
     }
@@ -212,6 +227,19 @@ mod tests {
         }
         for marked in CROWDS {
             assert!(MANY.contains(&marked.0), "{}", marked.0);
+        }
+    }
+
+    #[test]
+    fn encrypted_calls_and_handshakes_are_marked() {
+        for (case, limit, must, reach) in SECURE {
+            let row = |limit| {
+                let row = Row::new(case).ours(&[3.0], &[]).limit(limit, &[4.0]);
+                row.ratio(&[3.0], &[4.0])
+            };
+            assert_eq!(of(&row(limit)), Some(Mark::Ratio(must, reach)));
+            assert_eq!(of(&row("udp-pingpong")), None);
+            assert!(crate::secure::CASES.contains(&case), "{case}");
         }
     }
 

@@ -26,6 +26,7 @@ use crate::foreign::onc::{self, Protocol};
 use crate::larus::calls::{self, Carrier};
 use crate::machine::{cpu_time, own_cpu_time};
 use crate::run_directory::end_with_parent;
+use crate::secure::tls::{self, Work};
 use crate::subject::Failure;
 
 /// The arguments of the far process.
@@ -55,6 +56,10 @@ pub(crate) enum Order {
     Blast(bool, u32),
     /// A server of Peregrine with a number of threads, until [`Far::end_order`].
     Serve(Path, Waiting, usize),
+    /// A server of Peregrine that accepts encrypted calls only, until [`Far::end_order`].
+    Secure(Path, Waiting),
+    /// The far side of the limits `rustls-pingpong` and `rustls-handshake`.
+    Tls(Work),
     /// A server of Peregrine for clients of ONC RPC, until [`Far::end_order`].
     Onc(Protocol, Waiting),
     /// A server of Peregrine, and a bridge that calls it, until [`Far::end_order`].
@@ -79,6 +84,9 @@ impl Order {
             Self::Serve(path, wait, threads) => {
                 writeln!(line, "serve {} {} {threads}", path.name(), wait.name())
             }
+            Self::Secure(path, wait) => writeln!(line, "secure {} {}", path.name(), wait.name()),
+            Self::Tls(Work::Pingpong(trips)) => writeln!(line, "tls-pingpong {trips}"),
+            Self::Tls(Work::Handshakes(count)) => writeln!(line, "tls-handshakes {count}"),
             Self::Onc(protocol, wait) => writeln!(line, "{} {}", protocol.name(), wait.name()),
             Self::Bridge(wait) => writeln!(line, "bridge {}", wait.name()),
             Self::Words(carrier) => writeln!(line, "words {}", carrier.name()),
@@ -106,6 +114,10 @@ impl Order {
             let wait = words.next()?;
             Waiting::ALL.into_iter().find(|one| one.name() == wait)
         };
+        let path = |words: &mut SplitWhitespace<'_>| {
+            let path = words.next()?;
+            Path::ALL.into_iter().find(|one| one.name() == path)
+        };
         Some(match kind {
             "udp" => Self::Udp(exchange(words)?),
             "raw" => {
@@ -121,11 +133,10 @@ impl Order {
             }),
             "echo" => Self::Echo(next(words)?, flag(words)?),
             "blast" => Self::Blast(flag(words)?, next(words)?),
-            "serve" => {
-                let path = words.next()?;
-                let path = Path::ALL.into_iter().find(|one| one.name() == path)?;
-                Self::Serve(path, wait(words)?, next(words)?)
-            }
+            "serve" => Self::Serve(path(words)?, wait(words)?, next(words)?),
+            "secure" => Self::Secure(path(words)?, wait(words)?),
+            "tls-pingpong" => Self::Tls(Work::Pingpong(next(words)?)),
+            "tls-handshakes" => Self::Tls(Work::Handshakes(next(words)?)),
             "bridge" => Self::Bridge(wait(words)?),
             "words" => {
                 let carrier = words.next()?;
@@ -293,6 +304,14 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
             Order::Serve(path, wait, threads) => {
                 until_end(&mut orders, own::serve(path, wait, threads, at), own::addresses)?;
             }
+            Order::Secure(path, wait) => {
+                until_end(&mut orders, own::serve_secure(path, wait, at), own::addresses)?;
+            }
+            Order::Tls(work) => {
+                let listener = TcpListener::bind((at, 0))?;
+                write_ports(&[listener.local_addr()?])?;
+                tls::follow(&listener, work)?;
+            }
             Order::Onc(protocol, wait) => {
                 until_end(&mut orders, onc::serve(protocol, wait, at), own::addresses)?;
             }
@@ -357,6 +376,9 @@ mod tests {
             Order::Echo(64, true),
             Order::Blast(true, 7),
             Order::Serve(Path::EthernetPacket, Waiting::Adaptive, 3),
+            Order::Secure(Path::Udp, Waiting::Spin),
+            Order::Tls(Work::Pingpong(9)),
+            Order::Tls(Work::Handshakes(1)),
             Order::Onc(Protocol::Tcp, Waiting::Block),
             Order::Bridge(Waiting::Adaptive),
             Order::Words(Carrier::Packet),

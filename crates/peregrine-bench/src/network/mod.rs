@@ -8,11 +8,11 @@ pub(crate) mod link;
 mod order;
 #[cfg(feature = "peers")]
 pub(crate) mod other;
-mod own;
-mod path;
+pub(crate) mod own;
+pub(crate) mod path;
 mod penalty;
 mod raw;
-mod wire;
+pub(crate) mod wire;
 
 use std::time::{Duration, Instant};
 
@@ -121,7 +121,7 @@ pub(crate) trait Subject {
 }
 
 /// Returns the subject that makes Peregrine's calls on a path.
-fn ours(path: Path, case: Case, wait: Waiting) -> Box<dyn Subject> {
+pub(crate) fn ours(path: Path, case: Case, wait: Waiting) -> Box<dyn Subject> {
     Box::new(Own { path, case, wait, check: None })
 }
 
@@ -316,11 +316,19 @@ pub(crate) fn rounds(
     far: &mut Far,
     subjects: Vec<Box<dyn Subject>>,
 ) -> Result<Vec<Vec<Sample>>, Failure> {
+    rounds_of(selection.rounds(), selection.slice(), far, subjects)
+}
+
+/// Measures each subject for about the time `slice` in each of `count` rounds, as [`rounds`] does.
+pub(crate) fn rounds_of(
+    count: usize,
+    slice: Duration,
+    far: &mut Far,
+    subjects: Vec<Box<dyn Subject>>,
+) -> Result<Vec<Vec<Sample>>, Failure> {
     let mut timed: Vec<_> =
         subjects.into_iter().map(|subject| Timed { subject, last_ns: None }).collect();
-    in_turn(selection.rounds(), timed.len(), |subject| {
-        timed[subject].measure(far, selection.slice())
-    })
+    in_turn(count, timed.len(), |subject| timed[subject].measure(far, slice))
 }
 
 /// Measures everything that was selected.

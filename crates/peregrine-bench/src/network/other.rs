@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `onc-rpc`, `onc-rpc-tcp` | ONC RPC of libtirpc, over UDP, and over TCP (`native/onc.c`) |
 //! | `tonic`, `tonic-uds` | gRPC over TCP, and over a Unix socket |
+//! | `tonic-tls` | gRPC over TCP with TLS, with mutual authentication |
 //! | `tarpc`, `tarpc-uds` | tarpc over TCP, and over a Unix socket, bincode |
 //!
 //! A server prints its port in a line, and serves. It sleeps while there are no calls. Each line of a
@@ -37,6 +38,7 @@ use tonic_prost::ProstCodec;
 use super::far::Far;
 use super::{Path, Subject};
 use crate::run_directory::end_with_parent;
+use crate::secure::{TONIC_TLS, keys};
 use crate::subject::{Failure, Sample};
 
 /// The path of the program that was compiled from `native/onc.c`; empty if it could not be compiled.
@@ -51,6 +53,7 @@ pub(crate) enum Peer {
     Tarpc,
     TonicUds,
     TarpcUds,
+    TonicTls,
 }
 
 impl Peer {
@@ -67,15 +70,19 @@ impl Peer {
             Self::Tarpc => "tarpc",
             Self::TonicUds => "tonic-uds",
             Self::TarpcUds => "tarpc-uds",
+            Self::TonicTls => TONIC_TLS,
         }
     }
 
     pub(crate) const fn path(self) -> Path {
         match self {
             Self::OncRpc => Path::Udp,
-            Self::OncRpcTcp | Self::Tonic | Self::Tarpc | Self::TonicUds | Self::TarpcUds => {
-                Path::Tcp
-            }
+            Self::OncRpcTcp
+            | Self::Tonic
+            | Self::Tarpc
+            | Self::TonicUds
+            | Self::TarpcUds
+            | Self::TonicTls => Path::Tcp,
         }
     }
 
@@ -140,6 +147,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         match (peer, port) {
             (Peer::Tonic, Some(port)) => call_tonic(format!("http://{at}:{port}")).await,
             (Peer::Tonic, None) => serve_tonic(listening(at).await?).await,
+            (Peer::TonicTls, Some(port)) => call_tonic_tls(SocketAddr::new(at, port)).await,
+            (Peer::TonicTls, None) => serve_tonic_tls(listening(at).await?).await,
             (Peer::TonicUds, Some(_)) => call_tonic(format!("unix:{}", socket.display())).await,
             (Peer::TonicUds, None) => serve_tonic_uds(socket).await,
             (Peer::TarpcUds, Some(_)) => call_tarpc_uds(socket, in_flight).await,
@@ -241,8 +250,32 @@ async fn serve_tonic_uds(socket: &FilePath) -> Result<(), Failure> {
     Ok(server.serve_with_incoming(Null, incoming).await?)
 }
 
+async fn serve_tonic_tls(listener: TcpListener) -> Result<(), Failure> {
+    use tonic::transport::server::{Server, TcpIncoming};
+    use tonic::transport::{Certificate, Identity, ServerTlsConfig};
+    let [cert, key] = keys::for_tonic()?;
+    let trusted = Certificate::from_pem(&cert);
+    let tls = ServerTlsConfig::new().identity(Identity::from_pem(cert, key));
+    let server = Server::builder().tls_config(tls.client_ca_root(trusted))?;
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    Ok(server.serve_with_incoming(Null, incoming).await?)
+}
+
+async fn call_tonic_tls(to: SocketAddr) -> Result<(), Failure> {
+    use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
+    let [cert, key] = keys::for_tonic()?;
+    let tls = ClientTlsConfig::new()
+        .ca_certificate(Certificate::from_pem(&cert))
+        .identity(Identity::from_pem(cert, key))
+        .domain_name(keys::TONIC_NAME);
+    call_tonic_at(Endpoint::new(format!("https://{to}"))?.tls_config(tls)?).await
+}
+
 async fn call_tonic(to: String) -> Result<(), Failure> {
-    let endpoint = tonic::transport::Endpoint::new(to)?;
+    call_tonic_at(tonic::transport::Endpoint::new(to)?).await
+}
+
+async fn call_tonic_at(endpoint: tonic::transport::Endpoint) -> Result<(), Failure> {
     let mut client = tonic::client::Grpc::new(endpoint.tcp_nodelay(true).connect().await?);
     let path = http::uri::PathAndQuery::from_static("/bench.Null/Null");
     as_ordered(async || {

@@ -14,11 +14,12 @@ use crate::interfaces::{
     HugeServer, LargeServer, MiddleServer, Object, Small, SmallAsyncClient, SmallClient,
     SmallServer, Unread,
 };
+use crate::secure::keys::{Keys, Side};
 use crate::subject::{Client, Failure, Sample, repeat_together};
 use crate::window::{Counted, Window, now_ns};
 
 /// Returns the name of the export for data of the given size.
-pub(super) const fn name(size: Size) -> &'static str {
+pub(crate) const fn name(size: Size) -> &'static str {
     match size {
         Size::Small => "network-small",
         Size::Middle => "network-middle",
@@ -42,6 +43,25 @@ pub(super) fn serve(
     threads: usize,
     at: IpAddr,
 ) -> Result<Running, CallError> {
+    let server = exports(path, wait, threads)?;
+    let endpoint = format!("{}:{at}:0", path.scheme());
+    let server = match at.is_loopback() {
+        true => server.listen(&endpoint)?,
+        false => server.listen_beyond_this_machine(&endpoint, Insecure::ITrustThisNetwork)?,
+    };
+    server.spawn()
+}
+
+/// Starts a server that listens at an address of the far end, and accepts encrypted calls only.
+pub(super) fn serve_secure(path: Path, wait: Waiting, at: IpAddr) -> Result<Running, Failure> {
+    let Keys { identity, trust, .. } = Keys::load(Side::Server)?;
+    let endpoint = format!("{}:{at}:0", path.scheme());
+    let server = exports(path, wait, 2)?;
+    Ok(server.listen_beyond_this_machine(&endpoint, (identity, trust))?.spawn()?)
+}
+
+/// Returns a server with all exports, which listens nowhere yet.
+fn exports(path: Path, wait: Waiting, threads: usize) -> Result<Server, CallError> {
     let server = Server::new()
         .wait(wait.wait())
         .threads(threads)
@@ -49,13 +69,7 @@ pub(super) fn serve(
         .export(name(Size::Middle), MiddleServer::new(Unread))?
         .export(name(Size::Large), LargeServer::new(Object))?
         .export(name(Size::Huge), HugeServer::new(Unread))?;
-    let server = server.ethernet_device(device(path));
-    let endpoint = format!("{}:{at}:0", path.scheme());
-    let server = match at.is_loopback() {
-        true => server.listen(&endpoint)?,
-        false => server.listen_beyond_this_machine(&endpoint, Insecure::ITrustThisNetwork)?,
-    };
-    server.spawn()
+    Ok(server.ethernet_device(device(path)))
 }
 
 /// Returns the addresses at which the server listens.

@@ -212,7 +212,7 @@ pub(crate) struct Stream {
 }
 
 /// Sets the options of a connection.
-fn prepared(stream: &TcpStream, spin: bool) -> io::Result<()> {
+pub(crate) fn prepared(stream: &TcpStream, spin: bool) -> io::Result<()> {
     stream.set_nodelay(true)?;
     // Cubic is selected, because the machine's default congestion control may pace packets. If the kernel
     // lacks cubic, the default stays.
