@@ -6,6 +6,7 @@ use core::fmt::Write as _;
 use peregrine::{CallError, Executed};
 
 use super::cases::{Case, Must};
+use super::client::Form;
 use super::world::Way;
 
 /// The observed outcome of a case on one path.
@@ -134,13 +135,13 @@ impl Row {
 }
 
 impl Row {
-    /// Returns the outcomes that differ from those of the same case with async calls.
-    pub(crate) fn differences(&self, with_async: &Self) -> Vec<String> {
-        let both = self.seen().zip(&with_async.cells);
+    /// Returns the outcomes that differ from those of the same case with another form of calls.
+    pub(crate) fn differences(&self, other: &Self, form: Form) -> Vec<String> {
+        let both = self.seen().zip(&other.cells);
         let differ = both.filter(|((way, cell), other)| cell.line(*way) != other.line(*way));
         differ
             .map(|((way, cell), other)| {
-                format!("{}, {way}: is {cell:?}, with async calls {other:?}", self.case.title)
+                format!("{}, {way}: is {cell:?}, with {form} calls {other:?}", self.case.title)
             })
             .collect()
     }

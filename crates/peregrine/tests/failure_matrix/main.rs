@@ -1,6 +1,7 @@
 //! Tests the failure matrix: causes every kind of failure of a call, on every path, with real processes and
 //! with networks between namespaces. The observed outcomes must equal those in `docs/FAILURES.md`, word for
-//! word. Each case runs twice: with blocking calls, and with async calls. Both must have the same outcome.
+//! word. Each case runs three times: with blocking calls, with async calls, and with calls that are encrypted.
+//! All must have the same outcome.
 //!
 //! `PEREGRINE_WRITE=1 cargo test --test failure_matrix` rewrites the document.
 
@@ -19,6 +20,7 @@ use std::path::{Path, PathBuf};
 
 use client::Form;
 use document::{Cell, Row};
+use peregrine::secure::{Identity, KeyDirectory, Overwrite, TrustedKey};
 use support::{Process, role};
 use world::{Way, World};
 
@@ -38,10 +40,22 @@ fn document() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/FAILURES.md")
 }
 
+/// Makes the key that clients and servers show to each other. Processes that are started later use it.
+fn make_keys(directory: &Path) {
+    let keys = KeyDirectory::at(directory.join("keys"));
+    let identity = Identity::generate().expect("a key");
+    keys.save(&identity, Overwrite::No).expect("the files of the key");
+    let own = TrustedKey::new("own", identity.public_key(), "").expect("a line");
+    assert!(keys.add(&own).expect("the list"));
+    // SAFETY: the tests of this program run one at a time, and no other thread runs yet.
+    unsafe { std::env::set_var("PEREGRINE_KEYS", keys.path()) };
+}
+
 #[test]
 fn every_outcome_matches_the_document() {
     let _alone = support::alone();
     let directory = support::own_directory();
+    make_keys(directory.path());
     let outcomes: Vec<Vec<Vec<Cell>>> = std::thread::scope(|scope| {
         let directory = directory.path();
         let run = |form| {
@@ -59,12 +73,14 @@ fn every_outcome_matches_the_document() {
         let of_case = |at: usize| ways.iter().map(|cells| cells[at].clone()).collect();
         cases::all().enumerate().map(|(at, case)| Row::of(case, of_case(at))).collect()
     };
-    let [rows, async_rows] = [&outcomes[0], &outcomes[1]].map(rows_of);
-    let wrong = rows.iter().flat_map(Row::wrong);
-    let wrong =
-        wrong.chain(async_rows.iter().flat_map(Row::wrong).map(|one| format!("async: {one}")));
-    let differ = rows.iter().zip(&async_rows).flat_map(|(row, other)| row.differences(other));
-    let wrong: Vec<String> = wrong.chain(differ).collect();
+    let rows = rows_of(&outcomes[0]);
+    let mut wrong: Vec<String> = rows.iter().flat_map(Row::wrong).collect();
+    for (form, outcomes) in Form::ALL.into_iter().zip(&outcomes).skip(1) {
+        let others = rows_of(outcomes);
+        let differ = rows.iter().zip(&others).flat_map(|(row, other)| row.differences(other, form));
+        wrong.extend(others.iter().flat_map(Row::wrong).map(|one| format!("{form}: {one}")));
+        wrong.extend(differ);
+    }
     assert!(wrong.is_empty(), "outcomes differ from the required ones:\n{}", wrong.join("\n"));
     let path = document();
     let written = std::fs::read_to_string(&path).unwrap_or_default();
@@ -94,7 +110,8 @@ fn client_paused_beyond_result_retention_gets_correct_outcome() {
     if std::env::var_os("PEREGRINE_SOAK").is_none() {
         return println!("skipped: it takes over a minute; PEREGRINE_SOAK=1 runs it");
     }
-    let _directory = support::own_directory();
+    let directory = support::own_directory();
+    make_keys(directory.path());
     std::thread::scope(|scope| {
         for (way, form) in Way::ALL.into_iter().flat_map(|way| Form::ALL.map(|form| (way, form))) {
             scope.spawn(move || match World::new(way, form) {

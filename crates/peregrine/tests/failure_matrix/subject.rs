@@ -8,9 +8,11 @@ use std::time::{Duration, Instant};
 use peregrine::interface::Type;
 use peregrine::value::{Overflow, Reader, Representation, Writer};
 use peregrine::{
-    CallError, Callback, Insecure, Invalid, Kind, Out, Server, Sink, Source, Value, interface,
+    CallError, Callback, Insecure, Invalid, Kind, Out, Security, Server, Sink, Source, Value,
+    interface,
 };
 
+use super::client::keys;
 use super::document::Cell;
 use super::elsewhere::told;
 use super::world::{NAME, PLACE, PLACE_BESIDE};
@@ -273,27 +275,29 @@ impl Called for Answer {
     }
 }
 
-/// Serves [`Subject`] in this process. `part` is the role `PLACE THREADS QUEUE`. The place `near` is the
+/// Serves [`Subject`] in this process. `part` is the role `PLACE THREADS QUEUE FORM`. The place `near` is the
 /// local path, and the places `far` and `beside` are addresses at the far end of the link. `THREADS` is the
 /// number of threads, and `QUEUE` is the largest number of waiting calls.
+/// `FORM` is the form of the calls of clients.
 pub(crate) fn serve(part: &str) {
-    let numbers: Vec<usize> = part.split(' ').skip(1).map(|word| word.parse().unwrap()).collect();
+    let words = part.split(' ').skip(1).take(2);
+    let numbers: Vec<usize> = words.map(|word| word.parse().unwrap()).collect();
     let directory = crate::support::directory();
     let notes = Notes::of(&directory);
     let start = || -> Result<_, CallError> {
         let answer = SubjectServer::new(Answer::of(&directory));
         let mut server =
             Server::new().threads(numbers[0]).queue(numbers[1]).export(NAME, answer)?;
+        let security = || match part.ends_with("sealed") {
+            true => Security::from(keys()),
+            false => Insecure::ITrustThisNetwork.into(),
+        };
         if part.starts_with("far") {
-            server = server
-                .listen_beyond_this_machine(&format!("tcp:{PLACE}"), Insecure::ITrustThisNetwork)?;
-            server = server
-                .listen_beyond_this_machine(&format!("eth:{PLACE}"), Insecure::ITrustThisNetwork)?;
+            server = server.listen_beyond_this_machine(&format!("tcp:{PLACE}"), security())?;
+            server = server.listen_beyond_this_machine(&format!("eth:{PLACE}"), security())?;
         } else if part.starts_with("beside") {
-            server = server.listen_beyond_this_machine(
-                &format!("udp:{PLACE_BESIDE}"),
-                Insecure::ITrustThisNetwork,
-            )?;
+            let at = format!("udp:{PLACE_BESIDE}");
+            server = server.listen_beyond_this_machine(&at, security())?;
         }
         server.spawn()
     };

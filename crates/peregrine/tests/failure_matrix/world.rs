@@ -54,7 +54,7 @@ impl fmt::Display for Way {
 /// network.
 pub(crate) struct World {
     pub(crate) way: Way,
-    /// Whether all calls are blocking or async.
+    /// The form of all calls.
     pub(crate) form: Form,
     pub(crate) home: tempfile::TempDir,
     link: Option<(Bridge, Link)>,
@@ -106,11 +106,11 @@ impl World {
         match &self.link {
             None => {
                 let directory = std::env::var_os("PEREGRINE_DIR").expect("a directory");
-                let role = format!("near {threads} {queue}");
+                let role = format!("near {threads} {queue} {}", self.form);
                 Process::start("child", &role, directory.as_ref())
             }
             Some((_, link)) => {
-                let role = format!("far {threads} {queue}");
+                let role = format!("far {threads} {queue} {}", self.form);
                 link.start(1, "child", &role, self.home.path())
             }
         }
@@ -192,7 +192,7 @@ impl World {
         let (_, link) = self.link.as_ref().expect("a network");
         let home = self.home.path().join("beside");
         std::fs::create_dir_all(&home).expect("a directory");
-        link.start(1, "child", "beside 2 1000", &home)
+        link.start(1, "child", &format!("beside 2 1000 {}", self.form), &home)
     }
 
     /// Puts a load balancer in front of both servers. Returns the balancer, and a client that is bound
