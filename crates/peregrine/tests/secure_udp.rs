@@ -251,7 +251,7 @@ fn plain_client_is_told_that_the_server_wants_tls() {
     let _home = home();
     let (_running, address, refusals) = serve(&Clerk::default(), &BOB, &OF_BOB);
     let error = DeskClient::bind(&address).unwrap_err();
-    assert_eq!((error.kind(), error.executed()), (Kind::ProtocolMismatch, Executed::No), "{error}");
+    assert_eq!((error.kind(), error.executed()), (Kind::Denied, Executed::No), "{error}");
     assert!(error.to_string().contains("accepts only clients with TLS"), "{error}");
     let why = "the client does not use TLS".to_owned();
     assert_eq!(next(&refusals), Refusal::OtherProtocol { why });

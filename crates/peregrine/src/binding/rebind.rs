@@ -168,7 +168,9 @@ impl Home {
             // The new server does not fit the client or refuses it, and later attempts would fail in the same
             // way.
             Err(why) if error.executed() == Executed::No && is_final(why.kind()) => {
-                Err(why.because(error.chain()))
+                // An error with a cause of its own, such as why the server was refused, keeps this cause.
+                let has_cause = core::error::Error::source(&why).is_some();
+                Err(if has_cause { why } else { why.because(error.chain()) })
             }
             Err(why) => Err(error.because(why.chain())),
         }

@@ -189,6 +189,10 @@ pub(crate) fn refused(kind: u32, text: String) -> CallError {
     CallError::not_executed(kind, Phase::Bind, text)
 }
 
+/// The advice for a client of a network that the server refuses.
+pub(crate) const NO_RIGHT: &str = "show a key that the server trusts (`BindOptions::secure`, `--identity`), or \
+     have the server offer the export";
+
 /// Returns the error for a server that violates the protocol.
 #[cold]
 pub(crate) fn violated(text: impl Into<String>) -> CallError {

@@ -47,8 +47,7 @@ fn make_keys(directory: &Path) {
     keys.save(&identity, Overwrite::No).expect("the files of the key");
     let own = TrustedKey::new("own", identity.public_key(), "").expect("a line");
     assert!(keys.add(&own).expect("the list"));
-    // SAFETY: the tests of this program run one at a time, and no other thread runs yet.
-    unsafe { std::env::set_var("PEREGRINE_KEYS", keys.path()) };
+    support::use_keys(keys.path());
 }
 
 #[test]

@@ -383,9 +383,10 @@ impl World {
             return;
         }
         let from = machine_of(packet.from);
+        let now = self.clock(from).now(self.now);
         if self.paths.arrive(packet.from).is_some()
             && let Some(client) = &mut self.clients[from as usize - 1]
-            && let Some(activity) = client.note_unreachable(self.now, packet)
+            && let Some(activity) = client.note_unreachable(now, packet)
         {
             self.drive(from, activity);
         }

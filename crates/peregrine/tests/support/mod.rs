@@ -230,6 +230,13 @@ pub(crate) fn own_directory() -> tempfile::TempDir {
     directory
 }
 
+/// Sets the directory of keys for this process and its children. A test calls this function once, after
+/// [`own_directory`].
+pub(crate) fn use_keys(directory: &Path) {
+    // SAFETY: no other thread of this process reads the environment yet.
+    unsafe { std::env::set_var("PEREGRINE_KEYS", directory) };
+}
+
 /// Returns the runtime directory that [`own_directory`] has set. In a child process, the parent has set it.
 pub(crate) fn directory() -> PathBuf {
     PathBuf::from(std::env::var_os("PEREGRINE_DIR").expect("set by the test"))

@@ -6,6 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use crate::address::host_of;
+use crate::device::Route;
+use crate::error::{CallError, Kind, NO_DATAGRAMS, Phase};
 use crate::protocol::exchange::flow::{Flow, FlowAccess};
 use crate::protocol::exchange::time::Moment;
 use crate::sync::Mutex;
@@ -70,4 +72,17 @@ impl PeerAddress {
 pub(super) fn credits(buffer: usize, piece: u32) -> u16 {
     let each = piece as usize + 64 + 768;
     u16::try_from(buffer / 2 / each).unwrap_or(u16::MAX).clamp(2, 1024)
+}
+
+/// Returns the error for a server that does not answer. `refused` is how often its machine has reported that no
+/// socket has the port.
+#[cold]
+pub(super) fn silent(to: &Route, refused: u32) -> CallError {
+    if refused > 0 {
+        let text = format!("no server listens at {to}");
+        return CallError::not_executed(Kind::Unreachable, Phase::Bind, text);
+    }
+    let error =
+        CallError::not_executed(Kind::TimedOut, Phase::Bind, format!("{to} does not answer"));
+    error.with_advice(NO_DATAGRAMS)
 }

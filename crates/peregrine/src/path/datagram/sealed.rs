@@ -28,8 +28,30 @@ use std::sync::Arc;
 
 use crate::address::Place;
 use crate::device::sealed::PacketSeal;
+use crate::keeper::Watch;
 use crate::path::security::{ClientSecurity, SecurityKey};
 use crate::protocol::exchange::bind::Nonce;
+use crate::protocol::exchange::time::Moment;
+use crate::sys::Address;
+
+/// What a seal needs of the socket of its server.
+#[cfg_attr(not(feature = "secure"), expect(dead_code, reason = "no socket has a seal"))]
+pub(crate) trait SealHost: Send + Sync {
+    /// Answers a host that has not proven its address, unless it has used up its answers.
+    fn answer_unverified(&self, now: Moment, packet: &[u8], to: &Address);
+
+    /// Returns the number that stands for a client's host at this socket.
+    fn host_number(&self, from: &Address) -> u64;
+
+    /// Returns the length in bytes of the largest piece of a message that reaches a client in one packet.
+    fn piece_for(&self, to: &Address) -> u32;
+
+    /// Returns the random number that identifies this run of the server.
+    fn incarnation(&self) -> u64;
+
+    /// Returns the watch that the keeper must be reminded of when there is a connection.
+    fn trust_watch(&self) -> Option<&Watch>;
+}
 
 /// Identifies a connection at the socket of its server.
 pub(crate) type ConnectionNumber = [u8; 8];

@@ -43,7 +43,7 @@ pub(crate) use self::sockets::Datagrams;
 pub use self::sockets::Losses;
 use self::waiting::{FairQueue, QueuedCall, WaitingFor};
 use super::peer::{BUFFER_BYTES, PeerAddress, moment};
-use super::sealed::ServerSeal;
+use super::sealed::{SealHost, ServerSeal};
 use super::wire::DESCRIBE;
 use crate::call::deferred::Cancels;
 use crate::call::streams::STREAMS;
@@ -257,7 +257,9 @@ impl ServerSocket {
         let number = u64::from_le_bytes(sys::random()?);
         let own = cookies.clone();
         let seal = move |this: &Weak<Self>| {
-            security.map(|security| ServerSeal::new(security, own, Weak::clone(this)))
+            security.map(|security| {
+                ServerSeal::new(security, own, Weak::clone(this) as Weak<dyn SealHost>)
+            })
         };
         Ok(Arc::new_cyclic(|this| {
             let sealed = seal(this);

@@ -16,8 +16,8 @@ use crate::error::{CallError, Executed, Kind, NO_THREAD};
 use crate::keeper::{Keeper, Next, Watch, Watched};
 use crate::limits;
 use crate::path::bind::{
-    BoundPath, Connect, Inquiry, Target, Wanted, byte_order, connect, hold, refused, system,
-    violated,
+    BoundPath, Connect, Inquiry, NO_RIGHT, Target, Wanted, byte_order, connect, hold, refused,
+    system, violated,
 };
 use crate::path::options::BindOptions;
 use crate::path::security::{ClientSecurity, SecurityKey};
@@ -153,10 +153,6 @@ impl Watched for Watcher {
         Next::Sleep
     }
 }
-
-/// The advice for a client that the server refuses.
-const NO_RIGHT: &str = "show a key that the server trusts (`BindOptions::secure`, `--identity`), or have the \
-     server offer the export";
 
 #[cold]
 fn unreadable() -> CallError {

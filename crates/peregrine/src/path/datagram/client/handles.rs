@@ -11,9 +11,9 @@ use std::time::Instant;
 
 use super::association::{LostReason, connected};
 use crate::device::{LinkAddress, Route, Socket, SocketUse, Until, wait_for_any};
-use crate::error::{CallError, Kind, NO_DATAGRAMS, NO_RAW_ETHERNET, Phase};
-use crate::path::bind::{STAGGER, no_address};
-use crate::path::datagram::peer::{BUFFER_BYTES, PeerFlow, credits, moment};
+use crate::error::{CallError, Kind, NO_RAW_ETHERNET, Phase};
+use crate::path::bind::{NO_RIGHT, STAGGER, no_address};
+use crate::path::datagram::peer::{BUFFER_BYTES, PeerFlow, credits, moment, silent};
 use crate::path::datagram::sealed::{ClientChannel, Wants, of_connection, shake_hands};
 use crate::protocol::exchange::bind::{
     self as wire, BIND_BYTES, BindOutcome, BindRequest, Grant, GrantedHandle, LinkLocation, Nonce,
@@ -569,16 +569,6 @@ fn other_version(version: u8) -> CallError {
 #[cold]
 fn denied(kind: u32, text: String) -> CallError {
     let kind = Kind::from_number(kind).unwrap_or(Kind::ProtocolMismatch);
-    CallError::not_executed(kind, Phase::Bind, text)
-}
-
-#[cold]
-pub(crate) fn silent(to: &Route, refused: u32) -> CallError {
-    if refused > 0 {
-        let text = format!("no server listens at {to}");
-        return CallError::not_executed(Kind::Unreachable, Phase::Bind, text);
-    }
-    let error =
-        CallError::not_executed(Kind::TimedOut, Phase::Bind, format!("{to} does not answer"));
-    error.with_advice(NO_DATAGRAMS)
+    let error = CallError::not_executed(kind, Phase::Bind, text);
+    error.denied_means(NO_RIGHT)
 }

@@ -3,12 +3,11 @@
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use super::{ClientChannel, ConnectionNumber, Wants};
+use super::{ClientChannel, ConnectionNumber, SealHost, Wants};
 use crate::call::Identified;
 use crate::device::sealed::PacketSeal;
 use crate::device::{Route, Socket};
 use crate::error::CallError;
-use crate::path::datagram::server::ServerSocket;
 use crate::path::security::ServerSecurity;
 use crate::protocol::exchange::bind::{Cookie, Cookies, Nonce};
 use crate::protocol::exchange::time::Moment;
@@ -25,7 +24,7 @@ pub(crate) fn shake_hands(
 pub(crate) enum ServerSeal {}
 
 impl ServerSeal {
-    pub(crate) fn new(security: ServerSecurity, _: Cookies, _: Weak<ServerSocket>) -> Arc<Self> {
+    pub(crate) fn new(security: ServerSecurity, _: Cookies, _: Weak<dyn SealHost>) -> Arc<Self> {
         match security {}
     }
 

@@ -11,15 +11,14 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::ConnectionNumber;
 use super::client::link_local;
 use super::connections::{Connections, Reserved};
+use super::{ConnectionNumber, SealHost};
 use crate::call::Identified;
 use crate::device::Socket;
 use crate::device::sealed::{Opened, PacketSeal};
 use crate::error::Kind;
 use crate::path::datagram::peer::moment;
-use crate::path::datagram::server::ServerSocket;
 use crate::path::security::{ServerSecurity, WANTS_TLS};
 use crate::protocol::exchange::bind::{
     BIND_BYTES, BindAction, BindMessage, BindRefusal, Cookies, Nonce,
@@ -102,7 +101,7 @@ pub(crate) struct ServerSeal {
     security: ServerSecurity,
     cookies: Cookies,
     /// The socket that uses the seal.
-    service: Weak<ServerSocket>,
+    service: Weak<dyn SealHost>,
     connections: Arc<Connections<Arc<Channel>>>,
     handshakes: Mutex<Handshakes>,
     /// The number of packets that are not authentic, or belong to no handshake.
@@ -119,7 +118,7 @@ impl ServerSeal {
     pub(crate) fn new(
         security: ServerSecurity,
         cookies: Cookies,
-        service: Weak<ServerSocket>,
+        service: Weak<dyn SealHost>,
     ) -> Arc<Self> {
         Arc::new(Self {
             security,
@@ -267,7 +266,7 @@ impl ServerSeal {
                 service.answer_unverified(now, &packet, from);
             }
             Some(BindAction::Decide(_)) => {
-                let refusal = BindRefusal::new(Kind::ProtocolMismatch as u32, WANTS_TLS);
+                let refusal = BindRefusal::new(Kind::Denied as u32, WANTS_TLS);
                 let answer = BindMessage::Unbound(refusal);
                 answer.emit(header.handle.secret, 0, header.serial, &mut packet);
                 let _ = by.send(&[Window::from(&packet[..])], Some(from));

@@ -4,16 +4,34 @@
 use super::ServerSocket;
 use crate::error::Kind;
 use crate::keeper::Watch;
-#[cfg(feature = "secure")]
-use crate::path::datagram::peer::PeerAddress;
-use crate::path::datagram::peer::moment;
-use crate::path::datagram::sealed::ConnectionNumber;
+use crate::path::datagram::peer::{PeerAddress, moment};
+use crate::path::datagram::sealed::{ConnectionNumber, SealHost};
 use crate::protocol::exchange::bind::{BIND_BYTES, BODY_BYTES, BindMessage, BindRefusal};
-#[cfg(feature = "secure")]
-use crate::protocol::exchange::header::HEADER_BYTES;
-use crate::protocol::exchange::header::{Header, PacketKind};
+use crate::protocol::exchange::header::{HEADER_BYTES, Header, PacketKind};
 use crate::protocol::exchange::time::Moment;
 use crate::sys::Address;
+
+impl SealHost for ServerSocket {
+    fn answer_unverified(&self, now: Moment, packet: &[u8], to: &Address) {
+        Self::answer_unverified(self, now, packet, to);
+    }
+
+    fn host_number(&self, from: &Address) -> u64 {
+        self.peer(PeerAddress::of(from).host())
+    }
+
+    fn piece_for(&self, to: &Address) -> u32 {
+        self.socket.payload_to(to, HEADER_BYTES).unwrap_or(0) as u32
+    }
+
+    fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
+    fn trust_watch(&self) -> Option<&Watch> {
+        self.trust.get()
+    }
+}
 
 impl ServerSocket {
     /// Returns the number of the sealed connection to which a bind request belongs. `None` if the request came
@@ -40,30 +58,6 @@ impl ServerSocket {
     /// Sets the watch through which the keeper calls [`check_connections`](Self::check_connections).
     pub(super) fn set_trust_watch(&self, watch: Watch) {
         let _ = self.trust.set(watch);
-    }
-
-    /// Returns the watch that the keeper must be reminded of when there is a connection.
-    #[cfg(feature = "secure")]
-    pub(crate) fn trust_watch(&self) -> Option<&Watch> {
-        self.trust.get()
-    }
-
-    /// Returns the number that stands for a client's host at this socket.
-    #[cfg(feature = "secure")]
-    pub(crate) fn host_number(&self, from: &Address) -> u64 {
-        self.peer(PeerAddress::of(from).host())
-    }
-
-    /// Returns the length in bytes of the largest piece of a message that reaches a client in one packet.
-    #[cfg(feature = "secure")]
-    pub(crate) fn piece_for(&self, to: &Address) -> u32 {
-        self.socket.payload_to(to, HEADER_BYTES).unwrap_or(0) as u32
-    }
-
-    /// Returns the random number that identifies this run of the server.
-    #[cfg(feature = "secure")]
-    pub(crate) const fn incarnation(&self) -> u64 {
-        self.incarnation
     }
 
     /// Ends the sealed connections of clients that are not trusted any more, and connections that no client
