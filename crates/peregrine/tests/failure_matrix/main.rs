@@ -1,7 +1,7 @@
 //! Tests the failure matrix: causes every kind of failure of a call, on every path, with real processes and
 //! with networks between namespaces. The observed outcomes must equal those in `docs/FAILURES.md`, word for
 //! word. Each case runs three times: with blocking calls, with async calls, and with calls that are encrypted.
-//! All must have the same outcome.
+//! All must have the same outcome. The texts of errors may differ if the calls are encrypted.
 //!
 //! `PEREGRINE_WRITE=1 cargo test --test failure_matrix` rewrites the document.
 

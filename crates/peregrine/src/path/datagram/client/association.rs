@@ -49,6 +49,9 @@ const SILENCE_ROUND_TRIPS: u32 = 32;
 /// The number of sockets that are tried for a frame until one of them leads to the association's server. With
 /// a load balancer and two servers, about every second socket leads to that server.
 const OWN_TRIES: u32 = 4;
+/// Like [`OWN_TRIES`], over a sealed connection. Over the shared socket, an attempt that leads to another
+/// server takes long, because that server cannot answer. So more other sockets are tried.
+const SEALED_TRIES: u32 = 16;
 /// The number of shared sockets that are tried until one of them leads to the association's server. This
 /// number is larger than [`OWN_TRIES`], because there is no alternative after these sockets.
 const SHARED_TRIES: u32 = 32;
@@ -354,7 +357,8 @@ impl Association {
             // exists when descriptors run out.
             let _ = self.share();
         }
-        for _ in 0..OWN_TRIES {
+        let tries = if self.channel.is_some() { SEALED_TRIES } else { OWN_TRIES };
+        for _ in 0..tries {
             let socket = match self.connected(SocketUse::Calls) {
                 Ok(socket) => socket,
                 // If there are no descriptors left, the frame uses the shared socket, provided that it
@@ -365,10 +369,17 @@ impl Association {
                     return Err(CallError::system(Phase::Bind, "cannot make a socket", error));
                 }
             };
-            let bound = bind_over(&socket, &self.to, renewal.over_own());
-            let granted = bound.inspect_err(|_| {
-                self.sockets.fetch_sub(1, Ordering::Relaxed);
-            })?;
+            let granted = match bind_over(&socket, &self.to, renewal.over_own()) {
+                Ok(granted) => granted,
+                // Another server does not know the keys, so it can only refuse the packets.
+                Err(error) if self.channel.is_some() && error.kind() == Kind::Unreachable => {
+                    continue;
+                }
+                Err(error) => {
+                    self.sockets.fetch_sub(1, Ordering::Relaxed);
+                    return Err(error);
+                }
+            };
             if granted.grant.incarnation == self.incarnation {
                 let own = CallSocket::Own(WatchedSocket::new(socket));
                 let _ = self.call_sockets[frame as usize].set(own);
