@@ -20,10 +20,10 @@ local ETHER_TYPE, PORT = 0x88b5, 7193
 local PACKET_KINDS = {
   [1] = "CALL", [2] = "RESULT", [3] = "HAVE_CALL", [4] = "HAVE_RESULT", [5] = "PROBE", [6] = "QUIT",
   [7] = "LET_GO", [8] = "REFUSED", [9] = "BYE", [10] = "HELLO", [11] = "COOKIE", [12] = "BIND",
-  [13] = "BOUND", [14] = "UNBOUND", [15] = "ASK",
+  [13] = "BOUND", [14] = "UNBOUND", [15] = "ASK", [16] = "SHAKE",
 }
 local CALL, RESULT, HAVE_CALL, HAVE_RESULT, PROBE, QUIT, LET_GO, REFUSED = 1, 2, 3, 4, 5, 6, 7, 8
-local BYE, HELLO, COOKIE, BIND, BOUND, UNBOUND = 9, 10, 11, 12, 13, 14
+local BYE, HELLO, COOKIE, BIND, BOUND, UNBOUND, SHAKE = 9, 10, 11, 12, 13, 14, 16
 
 local MESSAGE_KINDS = {
   [1] = "bind", [2] = "describe", [3] = "unbind", [4] = "call", [5] = "abandon", [65] = "bound",
@@ -35,6 +35,8 @@ local M_BOUND, M_REFUSED, M_DESCRIPTION, M_REVOKED, M_GOODBYE, M_REPLY = 65, 66,
 -- The flags of a packet, with the bit of each.
 local PLEASE, RESENT, CHECKED, ALL, REPLIED, ELSEWHERE = 1, 2, 4, 8, 16, 32
 local KNOWN_FLAGS = 63
+-- The packet is encrypted, except for its header.
+local SEALED = 64
 
 local ANSWERS = {
   [0] = "Ok", [1] = "Err", [2] = "NotExecuted", [3] = "MayHaveExecuted", [4] = "PostAgain",
@@ -823,7 +825,9 @@ local function fragments_of(h) return math.max(1, math.ceil(h.total / h.piece)) 
 -- bytes that are there.
 local function payload_of(h, left)
   if not PACKET_KINDS[h.kind] then return nil, "there is no packet of kind " .. h.kind end
+  if band(h.flags, SEALED) ~= 0 then return left end
   if h.flags > KNOWN_FLAGS then return nil, "unknown flags are set" end
+  if h.kind == SHAKE then return left end
   if carries(h.kind) then
     if h.total > 1073741824 then return nil, "the message is too large" end
     if h.kind == CALL and h.extensions + h.head > h.total then
@@ -1170,6 +1174,17 @@ local function dissect_packet(tvb, pinfo, root, reported)
   local length = HEADER_BYTES + (size or left)
   local there = math.min(length, tvb:len())
   local tree = root:add(peregrine, tvb:range(0, there), "Peregrine " .. name)
+  if band(h.flags, SEALED) ~= 0 then
+    add_all(tree, tvb, 0, {
+      { f["packet.magic"], 2 }, { f["packet.version"], 1 }, { f["packet.kind"], 1 },
+    })
+    add_all(tree, tvb, 8, {
+      { f["packet.place"], 4 }, { f["packet.secret"], 12 }, { f["packet.sequence"], 4 },
+    })
+    add_rest(tree, f["packet.payload"], tvb, HEADER_BYTES)
+    set_columns(pinfo, name .. ", sealed")
+    return length
+  end
   local is_good = add_common(tree, tvb, head)
   add_header(tree, tvb, h)
   if not size then
@@ -1190,6 +1205,11 @@ local function dissect_packet(tvb, pinfo, root, reported)
     end
     tree:append_text(", " .. about)
     set_columns(pinfo, about .. (is_damaged and " [damaged]" or ""))
+    return length
+  end
+  if h.kind == SHAKE then
+    add_rest(tree, f["packet.payload"], tvb, HEADER_BYTES, size)
+    set_columns(pinfo, "Handshake of TLS" .. (is_damaged and " [damaged]" or ""))
     return length
   end
   -- Receivers drop a damaged packet. So nothing is concluded from it.

@@ -264,9 +264,7 @@ impl SealedSocket {
             }
         }
         match segment {
-            Some(segment) => {
-                Ok(Some(Arrival { bytes: place.at, segment: segment.max(1), cut, ..arrival }))
-            }
+            Some(segment) => Ok(Some(Arrival { bytes: place.at, segment: segment.max(1), cut })),
             None if is_unreachable => Err(io::ErrorKind::ConnectionRefused.into()),
             None => Ok(None),
         }

@@ -11,10 +11,10 @@ use crate::serving::access::Denied;
 
 impl Server {
     /// Calls `hook` for each call, and for each request to bind, that is refused because of who makes it:
-    /// [`ExportOptions::identities`], [`allow`](ExportOptions::allow), [`users`](ExportOptions::users) and
-    /// [`groups`](ExportOptions::groups). A second hook replaces the first one.
+    /// [`identities`](crate::ExportOptions::identities), [`allow`](crate::ExportOptions::allow),
+    /// [`users`](crate::ExportOptions::users) and [`groups`](crate::ExportOptions::groups). A second hook replaces the first one.
     ///
-    /// The hook runs on a thread that serves calls: it should record the refusal and return. Anybody who can
+    /// The hook runs on a thread that serves calls: it should record the refusal and return. Every host that can
     /// reach the server can cause refusals, so a log of them must be bounded.
     ///
     /// ```no_run

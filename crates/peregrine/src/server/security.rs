@@ -54,7 +54,7 @@ impl Server {
     ///
     /// `eth:192.0.2.7:7000` listens at that UDP address, and for raw Ethernet frames at the interface that
     /// has the address. Clients on the same link then make calls without IP. This requires `CAP_NET_RAW`, and
-    /// is faster with `CAP_NET_ADMIN` and `CAP_BPF` ([`EthernetDevice`]).
+    /// is faster with `CAP_NET_ADMIN` and `CAP_BPF` ([`EthernetDevice`](crate::EthernetDevice)).
     ///
     /// `192.0.2.7:7000` listens over TCP and UDP, and also for Ethernet frames if the process has the
     /// permission and the interface is an Ethernet interface. AF_XDP, which attaches a program to the

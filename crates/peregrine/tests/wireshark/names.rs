@@ -94,15 +94,15 @@ fn kinds_of_packets_and_messages_are_those_of_the_protocol() {
     let Some(tshark) = Tshark::new() else { return };
     let (values, protocol) = (tshark.print(&["-G", "values"]), document("PROTOCOL.md"));
     let packets = packet_kinds(&protocol);
-    assert_eq!(packets.len(), 15);
+    assert_eq!(packets.len(), 16);
     assert_eq!(values_of(&values, "peregrine.packet.kind"), packets);
     let messages = message_kinds(&protocol);
     assert_eq!(messages.len(), 11);
     assert_eq!(values_of(&values, "peregrine.message.kind"), messages);
     // A new kind in a document is found.
     let more =
-        protocol.replace("| `ASK` | 15 |", "| `MORE` | 16 | client | more |\n| `ASK` | 15 |");
-    assert_eq!(packet_kinds(&more).get(&16).map(String::as_str), Some("MORE"));
+        protocol.replace("| `ASK` | 15 |", "| `MORE` | 17 | client | more |\n| `ASK` | 15 |");
+    assert_eq!(packet_kinds(&more).get(&17).map(String::as_str), Some("MORE"));
     let more = protocol.replace("* *reply*, 70:", "* *more*, 71: no body.\n* *reply*, 70:");
     assert_eq!(message_kinds(&more).get(&71).map(String::as_str), Some("more"));
 }

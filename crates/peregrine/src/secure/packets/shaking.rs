@@ -30,7 +30,7 @@ pub(crate) enum Failure {
     /// One side refused the other.
     Refused(Refusal),
     /// The server does not make handshakes, and says why. This is not proven.
-    Unbound(BindRefusal),
+    Unbound(Box<BindRefusal>),
     /// The server does not answer.
     NoAnswer,
 }
@@ -327,7 +327,7 @@ impl Shaking {
                 End::Alert(code, _) => {
                     Failure::Refused(tls::refused_by_peer(AlertDescription::from(*code)))
                 }
-                End::Unbound(refusal) => Failure::Unbound(*refusal),
+                End::Unbound(refusal) => Failure::Unbound(Box::new(*refusal)),
                 End::NoAnswer => Failure::NoAnswer,
             })
         });
