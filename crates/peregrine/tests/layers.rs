@@ -123,7 +123,7 @@ async fn yields() {
 
 impl WorkAsync for AsyncObject {
     async fn add(&self, a: u32, b: u32) -> peregrine::Result<u32> {
-        if a % 2 == 0 {
+        if a.is_multiple_of(2) {
             yields().await;
         }
         Ok(a + b)
@@ -145,7 +145,7 @@ impl WorkAsync for AsyncObject {
         Ok(())
     }
     async fn note(&self, number: u32) -> peregrine::Result<()> {
-        if number % 2 == 0 {
+        if number.is_multiple_of(2) {
             yields().await;
         }
         Ok(())
@@ -604,8 +604,11 @@ fn calls_between_ages_are_seen_by_the_names_of_each_side() {
     running.stop();
 }
 
+/// The sizes of arguments and result, the path and the name.
+type Fact = (usize, usize, PathKind, String);
+
 /// Notes the facts of calls.
-struct Facts(Arc<Mutex<Vec<(usize, usize, PathKind, String)>>>);
+struct Facts(Arc<Mutex<Vec<Fact>>>);
 
 impl Layer for Facts {
     type State = (usize, PathKind, String);

@@ -212,9 +212,8 @@ fn alert_in_clear_is_not_believed_when_there_are_keys() {
         if world.way.is_empty() {
             break;
         }
-        if world.server.is_some() {
+        if let Some(server) = &mut world.server {
             for level in [shake::Level::Clear, shake::Level::Handshake, shake::Level::Application] {
-                let server = world.server.as_mut().unwrap();
                 assert!(!server.receive(world.now, &mut forged(level, Some(49))));
                 if world.client.handshake.is_some() {
                     assert!(!world.client.receive(world.now, &mut forged(level, Some(49))));
