@@ -3,6 +3,7 @@
 use core::time::Duration;
 use std::time::Instant;
 
+use super::record::Message;
 use crate::call::{Caller, Metadata, PathKind};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::interface::InterfaceRef;
@@ -109,6 +110,8 @@ pub struct LayerCall<'a> {
     /// The metadata with the pairs that layers have added.
     pub(super) added: Option<Metadata>,
     pub(super) argument_bytes: usize,
+    /// The arguments, at the server, if the message has arrived.
+    pub(super) message: Option<Message<'a>>,
     pub(super) deadline: Option<Instant>,
 }
 

@@ -11,7 +11,7 @@ use crate::counters::{ExportCounters, Tally};
 use crate::error::Kind;
 use crate::interface::Description;
 use crate::limits;
-use crate::observe::{Layer, Layered, Layers};
+use crate::observe::{Layer, Layered, Layers, Tap};
 use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys::{self, Credentials};
 
@@ -171,6 +171,8 @@ pub(crate) struct Export {
     /// The number of this export, unique in its server.
     pub(crate) number: u64,
     pub(crate) serve: Arc<dyn Serve>,
+    /// Through which other programs capture the calls.
+    pub(crate) tap: Arc<Tap>,
     options: ExportOptions,
     /// The addresses at which the server listens, set when it has begun to listen.
     listens: Arc<OnceLock<Vec<String>>>,
@@ -210,6 +212,7 @@ impl Export {
             name,
             number,
             serve,
+            tap: Arc::default(),
             options,
             listens: Arc::clone(&core.listens),
             stopping: Arc::clone(&core.stopping),
@@ -228,6 +231,7 @@ impl Export {
             name: self.name.clone(),
             number: self.number,
             serve,
+            tap: Arc::default(),
             options: self.options.clone(),
             listens: Arc::clone(&self.listens),
             stopping: Arc::clone(&self.stopping),
@@ -261,11 +265,12 @@ impl Export {
     /// Returns the row of a new binding of `caller`. The binding's messages have at most `bytes` bytes.
     /// `tally` counts the calls of the binding.
     pub(crate) fn bind(&self, caller: CallerInfo, bytes: usize, tally: Tally) -> Arc<BindingRow> {
-        let (serve, bindings) = (Arc::clone(&self.serve), Arc::clone(&self.bindings));
+        let stub = (Arc::clone(&self.serve), Arc::clone(&self.tap));
+        let bindings = Arc::clone(&self.bindings);
         let (stopping, withdrawn) = (Arc::clone(&self.stopping), Arc::clone(&self.closed));
         let ending = Some(Ending { stopping, withdrawn });
         let caller = Arc::new(CallerInfo { ending, ..caller });
-        Arc::new(BindingRow::new(self.number, serve, caller, bytes, bindings, tally))
+        Arc::new(BindingRow::new(self.number, stub, caller, bytes, bindings, tally))
     }
 
     /// Returns whether no client may bind any more. A path calls this function after it has added a binding,
