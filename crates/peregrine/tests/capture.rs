@@ -266,16 +266,16 @@ fn each_of_many_calls_is_seen_once() {
             let mut capture = Capture::open("sums").unwrap();
             let mut expected = Vec::new();
             if is_async {
-                let sums = SumsAsyncClient::bind(&address).unwrap();
+                let sums = block_on(SumsAsyncClient::bind(&address)).unwrap();
                 let calls = (0..CALLS).map(|a| SumsAsync::add(&sums, a, 1));
-                join_all(calls).into_iter().for_each(|sum| drop(sum.unwrap()));
+                join_all(calls).into_iter().for_each(|sum| assert!(sum.is_ok()));
                 (0..CALLS).for_each(|number| block_on(SumsAsync::note(&sums, number)).unwrap());
                 block_on(sums.flush()).unwrap();
             } else {
                 let work = WorkClient::bind(&address).unwrap();
                 let awaited = WorkAsyncClient::from(work.clone());
                 let calls = (0..CALLS).map(|a| WorkAsync::add(&awaited, a, 1));
-                join_all(calls).into_iter().for_each(|sum| drop(sum.unwrap()));
+                join_all(calls).into_iter().for_each(|sum| assert!(sum.is_ok()));
                 (0..CALLS).for_each(|number| work.note(number).unwrap());
                 work.flush().unwrap();
             }
@@ -384,7 +384,7 @@ fn server_stops_while_a_capture_does_not_read() {
     let (running, address) = serve("local", ExportOptions::default());
     let work = WorkClient::bind(&address).unwrap();
     let capture = Capture::open("work").unwrap();
-    (0..5000).for_each(|number| drop(work.add(number, 0).unwrap()));
+    (0..5000).for_each(|number| assert_eq!(work.add(number, 0).unwrap(), number));
     running.stop();
     drop(capture);
 }

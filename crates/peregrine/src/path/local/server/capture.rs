@@ -70,14 +70,24 @@ impl Capture {
             let _ = send_all(&takes, &to);
             drop(permit);
         };
-        let answered = socket.send(&ServerMessage::Capturing.to_bytes(), None);
-        answered.map_err(|error| (Kind::System, format!("cannot answer: {error}")))?;
-        let thread = std::thread::Builder::new().name(THREAD.into()).spawn(send);
-        let thread =
-            thread.map_err(|error| (Kind::Exhausted, format!("cannot start a thread: {error}")))?;
-        export.tap.attach(&feed, &export.serve, &export.name);
-        let (tap, thread) = (Arc::downgrade(&export.tap), Mutex::new(Some(thread)));
-        Ok(Self { feed, tap, export: export.number, thread })
+        let (tap, thread) = (Arc::downgrade(&export.tap), Mutex::default());
+        let capture = Self { feed, tap, export: export.number, thread };
+        // The program may make a call as soon as it has the answer, and this call must be captured.
+        export.tap.attach(&capture.feed, &export.serve, &export.name);
+        let begun = socket.send(&ServerMessage::Capturing.to_bytes(), None);
+        let begun = begun.map_err(|error| (Kind::System, format!("cannot answer: {error}")));
+        let begun = begun.and_then(|()| {
+            let thread = std::thread::Builder::new().name(THREAD.into()).spawn(send);
+            thread.map_err(|error| (Kind::Exhausted, format!("cannot start a thread: {error}")))
+        });
+        match begun {
+            Ok(thread) => *capture.thread.lock() = Some(thread),
+            Err(error) => {
+                capture.end();
+                return Err(error);
+            }
+        }
+        Ok(capture)
     }
 
     /// Captures no more calls. The thread still sends the records of calls that have ended, if the program
