@@ -349,7 +349,7 @@ pub(crate) static CASES: &[Case] = &[
                Ctrl-C ends it, with the number of calls that were shown and left out. With `--format ndjson`, \
                each call is one line.",
         steps: &[
-            Step { line: "capture fiels", code: 3, shown: &[Human, Json], ..STEP },
+            Step { line: "capture fiels --count 1", code: 3, shown: &[Human, Json], ..STEP },
             Step { line: "capture files --procedure steal --count 1", code: 3, ..STEP },
             Step { line: "capture files --count 0", code: 2, ..STEP },
         ],
