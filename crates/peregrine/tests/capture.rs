@@ -116,13 +116,13 @@ async fn yields() {
 
 impl SumsAsync for AsyncObject {
     async fn add(&self, a: u32, b: u32) -> peregrine::Result<u32> {
-        if a % 2 == 0 {
+        if a.is_multiple_of(2) {
             yields().await;
         }
         Ok(a + b)
     }
     async fn note(&self, number: u32) -> peregrine::Result<()> {
-        if number % 2 == 0 {
+        if number.is_multiple_of(2) {
             yields().await;
         }
         Ok(())
