@@ -20,5 +20,5 @@ pub use self::layer::{Layer, LayerCall, LayerEnd, LayerOutcome, LayerRefusal, La
 pub(crate) use self::layers::Layers;
 pub(crate) use self::record::Record;
 pub(crate) use self::server::Layered;
-pub(crate) use self::tap::{Feed, Taken, Tap, Wanted};
+pub(crate) use self::tap::{Feed, Taken, Tap, TapStub, Wanted};
 pub(crate) use self::within::layers_of_procedure;

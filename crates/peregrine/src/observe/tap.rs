@@ -1,7 +1,7 @@
 //! The tap of an export: programs that capture the calls of the export.
 //!
-//! An export has a second server stub, made on demand, with one layer that makes a [`Record`] of each call.
-//! Calls go to this stub only while the tap is on. So an export without captures pays one load of a flag for
+//! A binding has a second server stub, made on demand, with one layer that makes a [`Record`] of each call.
+//! Calls go to this stub only while the tap of the export is on. So an export without captures pays one load of a flag for
 //! each call. Each program that captures has a [`Feed`]: a bounded queue of records. The threads that serve
 //! calls add records to the queues, and never wait for a program that captures: a full queue counts what it
 //! leaves out.
@@ -40,35 +40,47 @@ impl Wanted {
 pub(crate) struct Tap {
     is_on: AtomicBool,
     feeds: Arc<Feeds>,
-    /// The stub that captures. The stub does not refer to this value, so there is no cycle of references.
-    stub: OnceLock<Arc<dyn Serve>>,
 }
 
 /// The programs that capture the calls of an export.
 #[derive(Default)]
 struct Feeds(Mutex<Arc<[Arc<Feed>]>>);
 
-impl Tap {
+/// The tap of an export, and the stub that captures the calls of one binding. Bindings of an export may have
+/// different stubs, so each has its own.
+pub(crate) struct TapStub {
+    tap: Arc<Tap>,
+    /// Made for the first captured call.
+    stub: OnceLock<Arc<dyn Serve>>,
+}
+
+impl TapStub {
+    pub(crate) const fn new(tap: Arc<Tap>) -> Self {
+        Self { tap, stub: OnceLock::new() }
+    }
+
     /// Returns the stub that serves a call now: the stub that captures if the tap is on, and `plain`
-    /// otherwise.
+    /// otherwise. `plain` is always the same stub.
     #[inline]
-    pub(crate) fn of<'a>(&'a self, plain: &'a dyn Serve) -> &'a dyn Serve {
-        if self.is_on.load(Ordering::Relaxed) { self.capturing(plain) } else { plain }
+    pub(crate) fn of<'a>(&'a self, plain: &'a Arc<dyn Serve>) -> &'a dyn Serve {
+        if self.tap.is_on.load(Ordering::Relaxed) { self.capturing(plain) } else { &**plain }
     }
 
     #[cold]
-    fn capturing<'a>(&'a self, plain: &'a dyn Serve) -> &'a dyn Serve {
-        self.stub.get().map_or(plain, |stub| &**stub)
-    }
-
-    /// Adds a program that captures. `plain` is the stub of the export, and `name` its name.
-    pub(crate) fn attach(&self, feed: &Arc<Feed>, plain: &Arc<dyn Serve>, name: &str) {
-        self.stub.get_or_init(|| {
+    fn capturing(&self, plain: &Arc<dyn Serve>) -> &dyn Serve {
+        let stub = self.stub.get_or_init(|| {
             let mut layers = Layers::none();
-            layers.add(Captures(Arc::clone(&self.feeds)));
-            let observed = layers.observe(plain.interface(), name);
+            layers.add(Captures(Arc::clone(&self.tap.feeds)));
+            let observed = layers.observe(plain.interface(), "");
             Arc::new(Layered::tap(Arc::clone(plain), observed))
         });
+        &**stub
+    }
+}
+
+impl Tap {
+    /// Adds a program that captures.
+    pub(crate) fn attach(&self, feed: &Arc<Feed>) {
         let mut feeds = self.feeds.0.lock();
         *feeds = feeds.iter().chain([feed]).map(Arc::clone).collect();
         self.is_on.store(true, Ordering::Relaxed);

@@ -9,7 +9,7 @@ use crate::call::{Caller, CallerInfo, Refusal, Serve};
 use crate::counters::Tally;
 use crate::error::Kind;
 use crate::limits;
-use crate::observe::Tap;
+use crate::observe::{Tap, TapStub};
 
 /// One binding, as a row of a table: the object on which calls run, and the client that makes the calls.
 pub(crate) struct BindingRow {
@@ -17,7 +17,7 @@ pub(crate) struct BindingRow {
     pub(crate) export: u64,
     pub(crate) serve: Arc<dyn Serve>,
     /// The tap of the export, through which other programs capture its calls.
-    tap: Arc<Tap>,
+    tap: TapStub,
     pub(crate) caller: Arc<CallerInfo>,
     /// The size in bytes of the largest message.
     pub(crate) message_bytes: usize,
@@ -47,7 +47,7 @@ impl BindingRow {
         Self {
             export,
             serve,
-            tap,
+            tap: TapStub::new(tap),
             caller,
             message_bytes,
             revoked,
@@ -62,7 +62,7 @@ impl BindingRow {
     /// calls of the export.
     #[inline]
     pub(crate) fn serve(&self) -> &dyn Serve {
-        self.tap.of(&*self.serve)
+        self.tap.of(&self.serve)
     }
 
     /// Adds a holder: one more handle through which a client makes calls of this binding. The binding is

@@ -73,7 +73,7 @@ impl Capture {
         let (tap, thread) = (Arc::downgrade(&export.tap), Mutex::default());
         let capture = Self { feed, tap, export: export.number, thread };
         // The program may make a call as soon as it has the answer, and this call must be captured.
-        export.tap.attach(&capture.feed, &export.serve, &export.name);
+        export.tap.attach(&capture.feed);
         let begun = socket.send(&ServerMessage::Capturing.to_bytes(), None);
         let begun = begun.map_err(|error| (Kind::System, format!("cannot answer: {error}")));
         let begun = begun.and_then(|()| {
