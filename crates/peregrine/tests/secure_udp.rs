@@ -457,7 +457,7 @@ fn sometimes(of: u64, deed: impl Fn(&[u8]) -> Vec<Vec<u8>> + Send + 'static) -> 
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        if state % of == 0 { deed(packet) } else { vec![packet.to_vec()] }
+        if state.is_multiple_of(of) { deed(packet) } else { vec![packet.to_vec()] }
     })
 }
 
