@@ -173,7 +173,7 @@ fn keys_and_trust_may_be_files_anywhere() {
     assert_eq!(done.code, 0, "{done:?}");
     let done = ada.run(&["ping", &address, &format!("--identity={}", keys(&ada, ""))]);
     assert_eq!(done.code, 0, "{done:?}");
-    // The certificate of the server itself as a CA: it is not one, so it is read, but vouches for nobody.
+    // The certificate of the server is not that of a CA. So the file is read, but no peer is trusted by it.
     let certificate = keys(&bob, "identity.pem");
     let (code, report) = ada.json(&["ping", &address, &pair(&ada), "--trust", &certificate]);
     assert_eq!(code, 3, "{report}");

@@ -1,4 +1,4 @@
-//! A server that only trusted clients reach, and calls that nobody on the way can read.
+//! A server that only trusted clients reach, and calls that no host on the way can read.
 
 use peregrine::secure::{Identity, Trust, TrustedKey};
 use peregrine::{BindOptions, Server, interface};
@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let clerk = ClerkClient::bind_with(&address, &options)?;
     println!("{}", clerk.greet()?);
 
-    // Eve has a key, too, but nobody trusts it.
+    // Eve has a key, too, but the server does not trust it.
     let options = BindOptions::default().secure(Identity::generate()?, trust("bob", &bob)?);
     let error = ClerkClient::bind_with(&address, &options).expect_err("Eve is refused");
     println!("Eve: {}", error.kind().text());

@@ -37,7 +37,6 @@ pub(crate) enum Wire {
     /// Messages on a TCP connection.
     Stream,
     /// The packet exchange, over UDP or raw Ethernet: `rustls::quic`.
-    #[cfg_attr(not(test), allow(dead_code))] // the datagram path does not use it yet
     Exchange,
 }
 

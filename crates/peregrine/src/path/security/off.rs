@@ -15,7 +15,7 @@ pub(crate) enum ClientSecurity {}
 #[derive(Clone)]
 pub(crate) enum ServerSecurity {}
 
-/// The clients that were refused: there are none.
+/// The clients that were refused. Without the feature, no client is refused.
 #[derive(Default)]
 pub(crate) struct Refusals;
 

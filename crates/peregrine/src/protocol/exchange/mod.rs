@@ -43,11 +43,9 @@ pub(crate) mod message;
 pub(crate) mod positions;
 pub(crate) mod rtt;
 #[cfg(feature = "secure")]
-#[cfg_attr(not(test), allow(dead_code))] // the datagram path does not use it yet
 pub(crate) mod sealed;
 pub(crate) mod server_end;
 #[cfg(feature = "secure")]
-#[cfg_attr(not(test), allow(dead_code))] // the datagram path does not use it yet
 pub(crate) mod shake;
 pub(crate) mod table;
 pub(crate) mod time;

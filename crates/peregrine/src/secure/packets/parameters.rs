@@ -1,5 +1,5 @@
 //! What the two ends of a handshake tell each other, in the transport parameters of QUIC. TLS proves that
-//! nobody changed them.
+//! they were not changed on the way.
 //!
 //! All numbers are little-endian. Later versions may add fields: more bytes are ignored.
 //!
@@ -51,7 +51,7 @@ impl Parameters {
     /// Reads the parameters of the other end.
     ///
     /// # Errors
-    /// Fails with a text if the bytes are none, or of another version.
+    /// Fails with a text if the bytes are not parameters, or are of another version.
     pub(super) fn from_bytes(bytes: &[u8]) -> Result<Self, String> {
         match bytes.first() {
             Some(&VERSION) => {}
