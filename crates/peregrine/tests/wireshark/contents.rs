@@ -365,8 +365,8 @@ fn damaged_and_incomplete_packets_are_shown_as_such() {
     datagram(&call[..call.len() - 1]);
     datagram(&[&call[..], b"more"].concat());
     datagram(&with_checks(with(&call, 2, 2)));
-    datagram(&with_checks(with(&call, 3, 16)));
-    datagram(&with_checks(with(&call, 28, 64)));
+    datagram(&with_checks(with(&call, 3, 17)));
+    datagram(&with_checks(with(&call, 29, 2)));
     datagram(&call);
     frames.keep_only(14 + 20 + 8 + 60);
     let summaries = [
@@ -376,7 +376,7 @@ fn damaged_and_incomplete_packets_are_shown_as_such() {
         "CALL, malformed: the packet is shorter than its header says",
         "Call 2 of procedure 0",
         "CALL of version 2",
-        "unknown kind, malformed: there is no packet of kind 16",
+        "unknown kind, malformed: there is no packet of kind 17",
         "CALL, malformed: unknown flags are set",
         "Incomplete packet",
     ];
