@@ -661,7 +661,7 @@ fn resident(process: u32) -> usize {
 
 #[test]
 fn results_that_a_client_does_not_read_are_bounded_in_bytes() {
-    const CALLS: u32 = 600;
+    const CALLS: u32 = 320;
     const BYTES: u32 = 1_000_000;
     let _alone = support::alone();
     let directory = support::own_directory();

@@ -13,7 +13,7 @@ use crate::support::futures::join_all;
 /// The size in bytes of the largest argument and of the largest result.
 pub(crate) const BYTES: usize = 8 << 20;
 const CALLERS: usize = 10;
-const CALLS: usize = 5;
+const CALLS: usize = 2;
 
 /// The body of an async procedure.
 macro_rules! procedure {

@@ -135,7 +135,7 @@ fn neither_threads_nor_futures_keep_all_frames_to_themselves() {
                 .map(|_| {
                     scope.spawn(|| {
                         block_on(async {
-                            for _ in 0..50 {
+                            for _ in 0..20 {
                                 let calls = (0..4).map(|_| client.values(3, &4));
                                 for sum in join_all(calls).await {
                                     assert_eq!(sum.expect("a future gets a frame"), 7);
@@ -175,7 +175,7 @@ fn procedures_of_a_thousand_calls_that_are_dropped_at_once_are_dropped() {
     for (path, ballast) in [("in process", &[][..]), ("local", ALONE), ("local", &[])] {
         println!("{path}, {} bytes", ballast.len());
         let pair = Pair::new(path, true, &Pair::options(CALLS));
-        for round in 0..3 {
+        for round in 0..2 {
             let new = |_| Pending::new(&pair.client, round, ballast);
             let mut calls: Vec<_> = (0..CALLS).map(new).collect();
             runs(&pair, &mut calls, CALLS);
