@@ -95,6 +95,8 @@ trait A {
     #[onc(1)]
     fn a(&self, wide: u128) -> peregrine::Result<char>;
     fn b(&self) -> Result<(), String>;
+    #[onc(0)]
+    fn c(&self) -> peregrine::Result<u32>;
 }
 #[derive(Foreign)]
 enum U { X(u8) }
@@ -112,8 +114,9 @@ fn main() {}
         "4:8 `char` has no form in XDR",
         "4:17 `u128` has no form in XDR",
         "5:8 write `#[onc(N)]` before this method: its number",
-        "8:10 write `#[foreign(case = N)]` before this variant: its number",
-        "10:8 type `loop` contains itself; only a pointer to it can be there",
+        "7:8 procedure 0 of every program does nothing: give this method another number",
+        "10:10 write `#[foreign(case = N)]` before this variant: its number",
+        "12:8 type `loop` contains itself; only a pointer to it can be there",
     ];
     assert_eq!(found, expected);
     let text = text.replace("onc(", "courier(").replace("u8", "u16");

@@ -501,6 +501,12 @@ impl<'a> Writer<'a> {
                 self.error(method.span, "write `#[onc(N)]` before this method: its number");
                 continue;
             };
+            if number == 0 {
+                let text =
+                    "procedure 0 of every program does nothing: give this method another number";
+                self.error(method.span, text);
+                continue;
+            }
             if method.oneway {
                 self.error(method.span, "an ONC procedure always has a result: remove `#[oneway]`");
             }
