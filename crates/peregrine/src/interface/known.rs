@@ -125,7 +125,8 @@ impl InterfaceRef {
                 parameters.any(|one| one.direction == Direction::Callback)
             }
             Origin::Read(read) => {
-                let mut parameters = read.described.procedures.iter().flat_map(|one| &one.parameters);
+                let mut parameters =
+                    read.described.procedures.iter().flat_map(|one| &one.parameters);
                 parameters.any(|one| one.direction == Direction::Callback)
             }
         }

@@ -27,6 +27,11 @@ use crate::interface::InterfaceRef;
 /// arguments are marshalled does not begin, and is not seen at the client. A call that the client repeats after
 /// binding again is seen once for each attempt.
 ///
+/// A server's layers see a call once its message has arrived completely. So they do not see a call that the
+/// server refuses earlier: because there is no memory for its arguments (`too many incomplete calls make no
+/// progress`), or because its binding does not exist (`no such binding`). Such a binding belongs to no export,
+/// so there are no layers to ask.
+///
 /// The threads that make and serve calls run layers, so layers must be fast and must not panic. Bindings and
 /// exports without layers pay nothing for them. The library itself allocates nothing for a call with layers
 /// after a few first calls.
