@@ -16,6 +16,8 @@ mod off;
 #[cfg(feature = "secure")]
 mod server;
 
+#[cfg(all(feature = "secure", any(test, fuzzing)))]
+pub(crate) use client::seal_of;
 #[cfg(feature = "secure")]
 pub(crate) use client::shake_hands;
 #[cfg(not(feature = "secure"))]

@@ -125,6 +125,12 @@ impl ClientSeal {
     }
 }
 
+/// Returns the seal of a client's sockets.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn seal_of(channel: Arc<Channel>) -> Arc<dyn PacketSeal> {
+    Arc::new(ClientSeal(channel))
+}
+
 impl PacketSeal for ClientSeal {
     fn connection(&self) -> Option<[u8; 8]> {
         Some(self.number())
