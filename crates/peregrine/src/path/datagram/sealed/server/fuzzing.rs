@@ -36,6 +36,12 @@ impl ServerSeal {
         self.handshakes.lock().all.contains_key(&(from, nonce))
     }
 
+    /// Returns the number of handshakes, and that of the places that handshakes and connections have.
+    #[cfg(test)]
+    pub(crate) fn sizes(&self) -> [usize; 2] {
+        [self.handshakes.lock().all.len(), self.connections.in_use()]
+    }
+
     /// Ends all handshakes and connections.
     ///
     /// # Panics

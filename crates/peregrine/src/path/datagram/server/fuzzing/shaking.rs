@@ -123,13 +123,13 @@ impl Ends {
         let shaking = Shaking::client(&self.client, address, &ours([0; 8]), nonce, now);
         let mut shaking = shaking.expect("TLS begins");
         let mut packet = [0; BIND_BYTES];
-        BindMessage::Cookie(self.cookie(nonce), None).emit(nonce, 0, 0, &mut packet);
+        BindMessage::Cookie(self.cookie(&self.from, nonce), None).emit(nonce, 0, 0, &mut packet);
         assert!(shaking.receive(now, &mut packet));
         shaking
     }
 
-    fn cookie(&self, nonce: Nonce) -> [u8; 16] {
-        let text = format!("{:?}", self.from);
+    fn cookie(&self, from: &Address, nonce: Nonce) -> [u8; 16] {
+        let text = format!("{from:?}");
         self.service.cookies.make(moment(), text.as_bytes(), &nonce)
     }
 }
@@ -226,7 +226,11 @@ impl Handshakes {
     /// If one side accepts what the other has not sent, if a handshake fails although no packet was forged that
     /// could end it, or if the server keeps more state, or answers more, than it may.
     pub fn take(&mut self, input: &[u8]) {
-        let mut input = Input(input);
+        self.shake(Input(input));
+        self.ends.state.clear();
+    }
+
+    fn shake(&mut self, mut input: Input<'_>) {
         let now = moment();
         let client = self.ends.shaking(now, NONCE);
         let ends = &mut self.ends;
@@ -240,7 +244,6 @@ impl Handshakes {
         }
         world.complete();
         world.judge();
-        self.ends.state.clear();
     }
 }
 
@@ -281,7 +284,7 @@ impl World<'_> {
                     packet[..3].copy_from_slice(&[b'P', b'X', VERSION]);
                     packet[12..24].copy_from_slice(&NONCE);
                     if how & 64 != 0 && packet.len() >= HEADER_BYTES + 16 {
-                        let cookie = self.ends.cookie(NONCE);
+                        let cookie = self.ends.cookie(&self.ends.from, NONCE);
                         packet[HEADER_BYTES..HEADER_BYTES + 16].copy_from_slice(&cookie);
                     }
                     check(&mut packet);
@@ -307,7 +310,7 @@ impl World<'_> {
             return;
         }
         packet[12..24].copy_from_slice(&nonce);
-        packet[HEADER_BYTES..HEADER_BYTES + 16].copy_from_slice(&self.ends.cookie(nonce));
+        packet[HEADER_BYTES..HEADER_BYTES + 16].copy_from_slice(&self.ends.cookie(&self.ends.from, nonce));
         if !is_sealed(&packet) {
             check(&mut packet);
         }
@@ -320,7 +323,7 @@ impl World<'_> {
     fn forge(&mut self, input: &mut Input<'_>, how: u8) {
         let levels = [Level::Clear, Level::Handshake, Level::Application];
         let level = levels[usize::from(input.byte()) % 3];
-        let cookie = self.ends.cookie(NONCE);
+        let cookie = self.ends.cookie(&self.ends.from, NONCE);
         let offset = input.half() as u32;
         let received = [(); 3].map(|()| input.half() as u32);
         let alert = Some(input.byte()).filter(|alert| *alert != 0);
@@ -413,5 +416,75 @@ impl World<'_> {
             Some(Err(Failure::NoAnswer)) if self.is_late => {}
             outcome => assert!(self.is_forged, "{outcome:?}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::tests::Nothing;
+    use super::*;
+    use crate::protocol::exchange::shake::{SHAKES_MAX, SHAKES_PER_HOST};
+
+    fn host(number: u16) -> Address {
+        let [high, low] = number.to_be_bytes();
+        std::net::SocketAddr::from(([127, 78, high, low], 9)).into()
+    }
+
+    fn nonce(number: usize) -> Nonce {
+        let mut nonce = [1; 12];
+        nonce[..8].copy_from_slice(&number.to_le_bytes());
+        nonce
+    }
+
+    /// Returns the first packet of the handshake of a client.
+    fn first_packet(ends: &Ends) -> Vec<u8> {
+        let mut out = [0; SHAKE_BYTES_MAX];
+        let bytes = ends.shaking(moment(), nonce(0)).poll_send(moment(), &mut out).unwrap();
+        out[..bytes].to_vec()
+    }
+
+    /// Passes the first packet of a host to the server. If the host has proven its address, the packet has
+    /// the cookie of the host, and otherwise that of another one.
+    fn begin(ends: &Ends, packet: &[u8], from: Address, nonce: Nonce, is_proven: bool) {
+        let mut packet = packet.to_vec();
+        packet[12..24].copy_from_slice(&nonce);
+        if is_proven {
+            let cookie = ends.cookie(&from, nonce);
+            packet[HEADER_BYTES..HEADER_BYTES + 16].copy_from_slice(&cookie);
+        }
+        check(&mut packet);
+        assert_eq!(ends.seal.open(&mut packet, Some(&from), &ends.plain), Opened::Dropped);
+    }
+
+    #[test]
+    fn hosts_that_have_returned_no_cookie_have_no_state() {
+        let ends = Ends::new(Arc::new(Nothing::default())).unwrap();
+        let packet = first_packet(&ends);
+        for number in 0..3000 {
+            begin(&ends, &packet, host(number), nonce(1 + usize::from(number)), false);
+        }
+        assert_eq!(ends.state.sizes(), [0; 2]);
+        begin(&ends, &packet, host(1), nonce(1), true);
+        assert_eq!(ends.state.sizes(), [1; 2]);
+    }
+
+    #[test]
+    fn handshakes_are_bounded_for_each_host_and_in_all() {
+        let mut target = Handshakes::new(Arc::new(Nothing::default())).unwrap();
+        let ends = &target.ends;
+        let packet = first_packet(ends);
+        for number in 0..2 * SHAKES_PER_HOST {
+            begin(ends, &packet, host(0), nonce(number), true);
+            assert_eq!(ends.state.sizes(), [(number + 1).min(SHAKES_PER_HOST); 2]);
+        }
+        let hosts = SHAKES_MAX / SHAKES_PER_HOST + 2;
+        for number in 0..hosts * SHAKES_PER_HOST {
+            let from = host(1 + (number % hosts) as u16);
+            begin(ends, &packet, from, nonce(number), true);
+        }
+        assert_eq!(ends.state.sizes(), [SHAKES_MAX; 2]);
+        // The handshake of another client is completed all the same.
+        target.shake(Input(&[]));
+        assert_eq!(target.ends.state.sizes(), [SHAKES_MAX; 2]);
     }
 }
