@@ -10,8 +10,8 @@ use std::time::{Duration, SystemTime};
 
 use peregrine::secure::{Expected, Identity, PeerReason, Refusal, Trust, TrustedKey};
 use peregrine::{
-    BindOptions, CallError, EthernetDevice, Executed, ExportOptions, Kind, PathKind, Rebind, Running,
-    Server, interface,
+    BindOptions, CallError, EthernetDevice, Executed, ExportOptions, Kind, PathKind, Rebind,
+    Running, Server, interface,
 };
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose,
@@ -94,9 +94,10 @@ impl Office {
         let sender = Mutex::new(sender);
         let networks = ExportOptions::default().networks_only();
         let server = Server::new().export_with("desk", DeskServer::new(Clerk), networks).unwrap();
-        let server = server.ethernet_device(EthernetDevice::Packet).on_refused(move |_, refusal| {
-            let _ = sender.lock().unwrap().send(refusal.clone());
-        });
+        let server =
+            server.ethernet_device(EthernetDevice::Packet).on_refused(move |_, refusal| {
+                let _ = sender.lock().unwrap().send(refusal.clone());
+            });
         let own = (identity.clone(), trust.clone());
         let server = server.listen_beyond_this_machine(at, own).unwrap();
         let running = match at.starts_with("eth:") {
@@ -171,7 +172,10 @@ fn each_reason_has_its_own_error_on_both_sides(at: &str) {
     let expected: Expected = "other.example".parse().unwrap();
     let wants_other = options(&ada, &trust).expect(expected.clone());
     let [ours, theirs] = office.refusals(&wants_other);
-    assert!(matches!(&ours, Refusal::WrongName { expected: one, .. } if *one == expected), "{ours}");
+    assert!(
+        matches!(&ours, Refusal::WrongName { expected: one, .. } if *one == expected),
+        "{ours}"
+    );
     assert_eq!(theirs, Refusal::RefusedByPeer(PeerReason::WrongName));
     // Keys that were removed, and keys that were never there.
     let [bob, eve] = [(); 2].map(|()| Identity::generate().unwrap());

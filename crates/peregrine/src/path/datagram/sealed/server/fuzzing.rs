@@ -39,7 +39,8 @@ impl ServerSeal {
     /// Returns the number of handshakes, and that of the places that handshakes and connections have.
     #[cfg(test)]
     pub(crate) fn sizes(&self) -> [usize; 2] {
-        [self.handshakes.lock().all.len(), self.connections.in_use()]
+        let handshakes = self.handshakes.lock().all.len();
+        [handshakes, self.connections.in_use()]
     }
 
     /// Ends all handshakes and connections.

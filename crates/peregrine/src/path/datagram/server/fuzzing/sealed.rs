@@ -220,7 +220,8 @@ impl World<'_> {
             // A packet with the handle of another.
             9 => {
                 let (Some(mut one), Some(other)) = (seen(input), seen(input)) else { return };
-                one[HANDLE_AT..][..HANDLE_BYTES].copy_from_slice(&other[HANDLE_AT..][..HANDLE_BYTES]);
+                one[HANDLE_AT..][..HANDLE_BYTES]
+                    .copy_from_slice(&other[HANDLE_AT..][..HANDLE_BYTES]);
                 one
             }
             // A packet without its tag, in clear.

@@ -32,7 +32,10 @@ const NONCE: Nonce = [7; 12];
 /// The largest number of packets that are on their way.
 const WAY_MAX: usize = 64;
 /// The largest number of steps of an input.
-const STEPS_MAX: usize = 256;
+const STEPS_MAX: usize = 64;
+/// The largest number of handshakes that an input begins with the packet of the honest client. Each takes a
+/// part of a millisecond.
+const OTHERS_MAX: usize = 3;
 
 /// A server socket with a seal, and the TLS of a client that it trusts.
 pub(super) struct Ends {
@@ -112,7 +115,7 @@ impl Ends {
 
     /// Returns the next packet that the server has sent to the client.
     pub(super) fn answer(&self) -> Option<Vec<u8>> {
-        let mut memory = [0; 1 << 16];
+        let mut memory = [0; 4096];
         let bytes = self.near.recv(&mut memory).ok()?;
         Some(memory[..bytes].to_vec())
     }
@@ -211,6 +214,8 @@ struct World<'a> {
     is_forged: bool,
     /// Whether the clock was advanced, so that the client may have given up.
     is_late: bool,
+    /// The number of further handshakes that were begun.
+    others: usize,
 }
 
 impl Handshakes {
@@ -234,8 +239,15 @@ impl Handshakes {
         let now = moment();
         let client = self.ends.shaking(now, NONCE);
         let ends = &mut self.ends;
-        let mut world =
-            World { ends, client, now, way: Vec::new(), is_forged: false, is_late: false };
+        let mut world = World {
+            ends,
+            client,
+            now,
+            way: Vec::new(),
+            is_forged: false,
+            is_late: false,
+            others: 0,
+        };
         for _ in 0..STEPS_MAX {
             if input.0.is_empty() {
                 break;
@@ -306,11 +318,13 @@ impl World<'_> {
         nonce[0] = input.byte();
         let Some(at) = input.below(self.way.len()) else { return };
         let (_, mut packet) = self.way[at].clone();
-        if packet.len() < HEADER_BYTES + 16 {
+        if packet.len() < HEADER_BYTES + 16 || self.others == OTHERS_MAX {
             return;
         }
+        self.others += 1;
         packet[12..24].copy_from_slice(&nonce);
-        packet[HEADER_BYTES..HEADER_BYTES + 16].copy_from_slice(&self.ends.cookie(&self.ends.from, nonce));
+        packet[HEADER_BYTES..HEADER_BYTES + 16]
+            .copy_from_slice(&self.ends.cookie(&self.ends.from, nonce));
         if !is_sealed(&packet) {
             check(&mut packet);
         }
