@@ -35,6 +35,9 @@ Environment:
   PEREGRINE_DIR    the runtime directory, in which servers export and clients search first
   PEREGRINE_HOSTS  the hosts file, which maps names to the machines that serve them
   PEREGRINE_KEYS   the directory of the own key and of the keys that are trusted
+  PEREGRINE_KEY_LOG
+                   a file to which the keys of encrypted connections are appended, so that Wireshark can
+                   decrypt captures of them: whoever has the file can read these calls
   NO_COLOR         disables colours, also on a terminal";
 
 /// Calls procedures of servers on this machine and over networks, and inspects servers.
@@ -181,6 +184,8 @@ pub(crate) enum Command {
     Clean(Clean),
     /// Make the key of this user, show it, and say which keys of others are trusted
     Keys(Keys),
+    /// Open the encrypted packets of a capture with logged keys, so that Wireshark shows the calls
+    Unseal(Unseal),
     /// Print a completion script for a shell: commands, options, exports, procedures, parameters
     Completions {
         /// Which shell
@@ -397,6 +402,20 @@ pub(crate) struct Stat {
     /// that reaches the port can read the counts
     #[arg(long, requires = "listen")]
     pub(crate) beyond_this_machine: bool,
+}
+
+/// Options of `unseal`.
+#[derive(Args, Debug)]
+pub(crate) struct Unseal {
+    /// The capture, in the format pcap or pcapng
+    #[arg(value_name = "CAPTURE", value_hint = ValueHint::FilePath)]
+    pub(crate) input: PathBuf,
+    /// The keys: the file that PEREGRINE_KEY_LOG named, at the client or at the server
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) keys: PathBuf,
+    /// The file to write, in the format pcap. Only its owner can read it
+    #[arg(value_name = "OUT", value_hint = ValueHint::FilePath)]
+    pub(crate) output: PathBuf,
 }
 
 /// Options of `describe`.

@@ -43,7 +43,13 @@ impl Sandbox {
         // are hidden.
         command.env("HOME", self.0.path()).current_dir(self.0.path());
         let others = ["XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "PEREGRINE_HOSTS", "PEREGRINE_KEYS"];
-        for name in others.iter().chain(&["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "COLUMNS"]) {
+        for name in others.iter().chain(&[
+            "PEREGRINE_KEY_LOG",
+            "NO_COLOR",
+            "CLICOLOR",
+            "CLICOLOR_FORCE",
+            "COLUMNS",
+        ]) {
             command.env_remove(name);
         }
         command
