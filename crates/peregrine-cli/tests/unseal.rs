@@ -111,7 +111,8 @@ fn sealed_calls_are_shown_with_a_key_log_only() {
     for keys in [&server_log, &log] {
         let (code, result) = ada.json(&["unseal", &file, "--keys", keys, &opened]);
         assert_eq!(code, 0, "{result}");
-        assert_eq!((&result["closed"], &result["connections"]), (&0.into(), &2.into()), "{result}");
+        assert_eq!(result["closed"], 0, "{result}");
+        assert!(result["connections"].as_u64().unwrap() >= 2, "{result}");
         assert!(result["opened"].as_u64().unwrap() >= 8, "{result}");
         assert!(result["handshake"].as_u64().unwrap() >= 4, "{result}");
         assert_eq!(result["frames"], frames.len(), "{result}");
