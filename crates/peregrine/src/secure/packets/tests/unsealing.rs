@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use ring::hkdf::{self, HKDF_SHA256, HKDF_SHA384, KeyType, Salt};
-use rustls::quic::Version;
 use rustls::Side;
+use rustls::quic::Version;
 
 use super::*;
 use crate::protocol::exchange::sealed::Cover;
