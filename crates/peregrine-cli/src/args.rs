@@ -380,7 +380,7 @@ pub(crate) struct Capture {
     #[arg(add = ArgValueCompleter::new(completions::addresses))]
     pub(crate) name: String,
     /// Show only calls of this procedure
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = ArgValueCompleter::new(completions::procedures))]
     pub(crate) procedure: Option<String>,
     /// Show only calls that failed: the procedure returned neither a result nor its own error
     #[arg(long)]

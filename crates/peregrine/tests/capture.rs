@@ -320,6 +320,79 @@ fn refused_call_is_seen() {
     running.stop();
 }
 
+#[interface(onc(program = 0x2000_0078, version = 1), courier(program = 0x2000_0078, version = 1))]
+trait Shop {
+    #[onc(7)]
+    #[courier(7)]
+    fn buy(&self, name: &str, count: u32) -> peregrine::Result<u32>;
+    /// Calls the same object once more.
+    #[onc(9)]
+    #[courier(9)]
+    fn twice(&self, count: u32) -> peregrine::Result<u32>;
+    #[onc(10)]
+    #[courier(10)]
+    #[callers("uid:4294967294")]
+    fn close(&self) -> peregrine::Result<()>;
+}
+
+struct Seller(String);
+
+impl Shop for Seller {
+    fn buy(&self, _: &str, count: u32) -> peregrine::Result<u32> {
+        Ok(count)
+    }
+    fn twice(&self, count: u32) -> peregrine::Result<u32> {
+        ShopClient::bind(&self.0)?.buy("within", 2 * count)
+    }
+    fn close(&self) -> peregrine::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn calls_of_other_systems_are_seen_with_their_arguments() {
+    let _alone = alone();
+    let _directory = own_directory();
+    for scheme in ["onc+tcp", "onc+udp", "courier+tcp", "courier+udp", "courier+exchange"] {
+        println!("{scheme}");
+        let server = Server::new().export("shop", ShopServer::new(Seller("shop".to_owned())));
+        let at = format!("{scheme}:127.0.0.1:0");
+        let running = server.unwrap().listen(&at).unwrap().spawn().unwrap();
+        let endpoint = running.addresses()[0].to_string();
+        let port = endpoint.rsplit_once(':').unwrap().1.to_owned();
+        let shop = ShopClient::bind(&format!("{scheme}:127.0.0.1:{port}")).unwrap();
+        let mut capture = Capture::open("shop").unwrap();
+        assert_eq!(shop.buy("tea", 3).unwrap(), 3);
+        let call = next(&mut capture);
+        let expected = [("name", Dynamic::from("tea")), ("count", Dynamic::U32(3))];
+        let expected = expected.map(|(name, value)| (name.to_owned(), value));
+        assert_eq!((call.procedure(), &arguments(&call)[..]), ("buy", &expected[..]));
+        assert!(is_returned(&call) && call.from().is_some(), "{scheme}");
+        shop.close().unwrap_err();
+        let call = next(&mut capture);
+        assert_eq!(call.procedure(), "close", "{scheme}");
+        let LayerOutcome::Failed { kind, executed, .. } = call.outcome() else { panic!() };
+        assert_eq!((kind, executed), (Kind::Denied, Executed::No), "{scheme}");
+        running.stop();
+    }
+}
+
+#[test]
+fn calls_within_a_procedure_are_seen_before_its_end() {
+    let _alone = alone();
+    let _directory = own_directory();
+    let server = Server::new().export("shop", ShopServer::new(Seller("shop".to_owned()))).unwrap();
+    let running = server.spawn().unwrap();
+    let shop = ShopClient::bind("shop").unwrap();
+    let mut capture = Capture::open("shop").unwrap();
+    assert_eq!(shop.twice(4).unwrap(), 8);
+    let seen = [next(&mut capture), next(&mut capture)];
+    assert_eq!([seen[0].procedure(), seen[1].procedure()], ["buy", "twice"]);
+    assert_eq!(arguments(&seen[0])[1].1, Dynamic::U32(8));
+    assert!(seen[0].begun() >= seen[1].begun() && seen.iter().all(is_returned));
+    running.stop();
+}
+
 #[test]
 fn large_arguments_are_cut() {
     let _alone = alone();

@@ -1,10 +1,10 @@
 //! The tap of an export: programs that capture the calls of the export.
 //!
 //! A binding has a second server stub, made on demand, with one layer that makes a [`Record`] of each call.
-//! Calls go to this stub only while the tap of the export is on. So an export without captures pays one load of a flag for
-//! each call. Each program that captures has a [`Feed`]: a bounded queue of records. The threads that serve
-//! calls add records to the queues, and never wait for a program that captures: a full queue counts what it
-//! leaves out.
+//! Calls go to this stub only while the tap of the export is on. So an export without captures pays one load
+//! of a flag for each call. Each program that captures has a [`Feed`]: a bounded queue of records. The threads
+//! that serve calls add records to the queues, and never wait for a program that captures: a full queue counts
+//! what it leaves out.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::collections::VecDeque;
