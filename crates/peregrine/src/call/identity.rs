@@ -8,7 +8,7 @@ use crate::secure::Peer;
 
 /// Who makes a call, as far as it is proven: [`Caller::identity`](crate::Caller::identity).
 ///
-/// Displayed, it is `uid:` and the number of the user, or the name of the [peer](Self::peer).
+/// Displayed, it is `uid:` and the number of the user, or the name of the peer.
 ///
 /// ```
 /// # use peregrine::interface;
