@@ -11,7 +11,9 @@ use super::made_up::{Chance, some_value};
 use super::marshal::Stopped;
 use super::program::{Form, Op, Program, Step};
 use super::streams::Items;
-use crate::call::streams::{Coding, Flow, HEADER_BYTES, Left, Received, Record, Taken};
+use crate::call::streams::{
+    CHUNK_BYTES, Coding, Flow, HEADER_BYTES, Left, Received, Record, Taken,
+};
 use crate::interface::made_up::pool;
 use crate::interface::{Described, DescribedBody, DescribedField, DescribedType, Direction};
 use crate::value::{
@@ -205,20 +207,34 @@ fn stream<R: Representation>(
     }
     let mut message = vec![0; HEADER_BYTES];
     prop_assert_eq!(sender.collect(1 << 21, &mut message), Left::Nothing);
-    let mut twin = Twin { all, head: Vec::new(), swapped: R::SWAPPED };
-    twin.each(ty, items);
     let receiver = Flow::new(1, 1 << 20, 0, 1 << 30, 1 << 30);
     let mut records = Vec::new();
     Record::all(&message, |record, bytes| {
-        records.push((record.count, bytes.to_vec()));
+        records.push((record.count as usize, bytes.to_vec()));
         receiver.take(&record, bytes);
         Some(())
     });
-    prop_assert_eq!(records, [(items.len() as u32, twin.head)]);
-    let Received::Items(chunk) = receiver.receive(None) else { panic!("no record arrived") };
+    // Few bytes are sent in one record. More are sent in several. Each record is a head of its own.
+    let whole: usize = records.iter().map(|(_, bytes)| bytes.len()).sum();
+    prop_assert!(records.len() == 1 || whole > 8 << 10, "{} records", records.len());
+    let mut rest = items;
+    for (count, bytes) in records {
+        prop_assert!(0 < count && count <= rest.len());
+        let (sent, later) = rest.split_at(count);
+        let mut twin = Twin { all, head: Vec::new(), swapped: R::SWAPPED };
+        twin.each(ty, sent);
+        prop_assert_eq!(bytes, twin.head);
+        rest = later;
+    }
+    prop_assert!(rest.is_empty(), "{} items were not sent", rest.len());
     let mut taken = Taken::default();
-    prop_assert_eq!(taken.fill::<R>(&chunk, &mut coding), Ok(()));
     for item in items {
+        if taken.is_empty() {
+            let Received::Items(chunk) = receiver.receive(None) else {
+                panic!("no record arrived")
+            };
+            prop_assert_eq!(taken.fill::<R>(&chunk, &mut coding), Ok(()));
+        }
         let (taken, _) = taken.take(&receiver).expect("as many items as were sent");
         prop_assert_eq!(
             put::<R>(program, op, &taken).unwrap(),
