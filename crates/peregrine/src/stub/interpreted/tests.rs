@@ -11,9 +11,7 @@ use super::made_up::{Chance, some_value};
 use super::marshal::Stopped;
 use super::program::{Form, Op, Program, Step};
 use super::streams::Items;
-use crate::call::streams::{
-    CHUNK_BYTES, Coding, Flow, HEADER_BYTES, Left, Received, Record, Taken,
-};
+use crate::call::streams::{Coding, Flow, HEADER_BYTES, Left, Received, Record, Taken};
 use crate::interface::made_up::pool;
 use crate::interface::{Described, DescribedBody, DescribedField, DescribedType, Direction};
 use crate::value::{
