@@ -175,6 +175,8 @@ pub(crate) enum Command {
     Health(Health),
     /// Show the counters of a running server: calls, rates, latency, sessions, bindings
     Stat(Stat),
+    /// Show the calls of a server of this machine as they happen: arguments, caller, outcome, time
+    Capture(Capture),
     /// Check what this machine supports, how that affects calls, and how to improve it
     Doctor(Doctor),
     /// Remove files of dead servers from the runtime directories
@@ -369,6 +371,35 @@ pub(crate) struct Health {
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time)]
     pub(crate) timeout: Duration,
 }
+
+/// Options of `capture`.
+#[derive(Args, Debug)]
+#[command(after_help = CAPTURE_RULES)]
+pub(crate) struct Capture {
+    /// Name of the export, on this machine
+    #[arg(add = ArgValueCompleter::new(completions::addresses))]
+    pub(crate) name: String,
+    /// Show only calls of this procedure
+    #[arg(long, value_name = "NAME", add = ArgValueCompleter::new(completions::procedures))]
+    pub(crate) procedure: Option<String>,
+    /// Show only calls that failed: the procedure returned neither a result nor its own error
+    #[arg(long)]
+    pub(crate) failed: bool,
+    /// End after this number of calls
+    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
+    pub(crate) count: Option<u64>,
+    /// How many bytes of the arguments of each call to show, up to 32K
+    #[arg(long, value_name = "N", default_value = "4K", value_parser = bytes)]
+    pub(crate) argument_bytes: u64,
+    /// How to show bytes
+    #[arg(long, value_enum, default_value_t = ShownBytes::Auto)]
+    pub(crate) bytes: ShownBytes,
+}
+
+const CAPTURE_RULES: &str = "\
+Only the user of the server and root may capture calls. A capture never delays a call: if calls end faster
+than they are printed, some are left out, and their number is shown. Calls of all clients are shown, over
+all paths, when they have ended. The contents of lent buffers, streams and results are not shown.";
 
 /// Options of `stat`.
 #[derive(Args, Debug)]

@@ -8,7 +8,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::{ArgMatches, CommandFactory as _, ValueEnum};
+use clap::{CommandFactory as _, ValueEnum};
 use clap_complete::CompleteEnv;
 use clap_complete::engine::{CompletionCandidate, PathCompleter, ValueCompleter as _};
 use clap_complete::env::Shells;
@@ -209,7 +209,8 @@ fn matching(
     matching.map(candidate).collect()
 }
 
-/// The `call` command that is being completed.
+/// The command `call` or `capture` that is being completed.
+#[derive(Default)]
 struct PartialCall {
     address: Option<String>,
     interface: Option<PathBuf>,
@@ -218,7 +219,8 @@ struct PartialCall {
 }
 
 impl PartialCall {
-    /// Reads the words that the shell passes after `--`. Returns `None` if these words are no `call` command.
+    /// Reads the words that the shell passes after `--`. Returns `None` if these words are another
+    /// command.
     fn read() -> Option<Self> {
         let words: Vec<OsString> = std::env::args_os().skip_while(|word| word != "--").collect();
         Self::of(words.get(1..)?)
@@ -227,14 +229,18 @@ impl PartialCall {
     fn of(words: &[OsString]) -> Option<Self> {
         let command = Arguments::command().ignore_errors(true);
         let matches = command.try_get_matches_from(words).ok()?;
-        let call: &ArgMatches = matches.subcommand_matches("call")?;
-        let text = |name: &str| call.get_one::<String>(name).cloned();
-        Some(Self {
-            address: text("address"),
-            interface: call.get_one::<PathBuf>("interface").cloned(),
-            procedure: text("procedure"),
-            arguments: call.get_many("arguments").into_iter().flatten().cloned().collect(),
-        })
+        let (command, given) = matches.subcommand()?;
+        let text = |name: &str| given.get_one::<String>(name).cloned();
+        match command {
+            "call" => Some(Self {
+                address: text("address"),
+                interface: given.get_one::<PathBuf>("interface").cloned(),
+                procedure: text("procedure"),
+                arguments: given.get_many("arguments").into_iter().flatten().cloned().collect(),
+            }),
+            "capture" => Some(Self { address: text("name"), ..Self::default() }),
+            _ => None,
+        }
     }
 
     /// Returns the interface from the saved file or from the server.

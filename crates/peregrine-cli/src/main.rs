@@ -4,6 +4,7 @@
 mod args;
 mod bridge;
 mod call;
+mod capture;
 mod check;
 mod clean;
 mod compare;
@@ -73,6 +74,7 @@ fn run(arguments: Arguments, format: Format) -> Result<(), Failure> {
         Command::Explain { address } => explain::run(&address, format),
         Command::Ping(ping) => ping::run(&ping, format),
         Command::Health(health) => health::run(&health, format),
+        Command::Capture(capture) => capture::run(&capture, format),
         Command::Stat(stat) => stat::run(&stat, format),
         Command::Doctor(doctor) => doctor::run(&doctor, format),
         Command::Clean(clean) => clean::run(&clean, format),

@@ -122,6 +122,11 @@
 //! A [`Layer`] sees each call of a binding or of a server ([`LayerCall`], [`LayerEnd`], [`LayerOutcome`],
 //! [`LayerSide`]). It may refuse calls ([`LayerRefusal`]), and send metadata with them.
 //!
+//! # Captures
+//!
+//! A [`Capture`] shows the calls of a server of this machine as they happen ([`CaptureOptions`],
+//! [`Captured`], [`CapturedArgument`]).
+//!
 //! # Names
 //!
 //! [`directory`] says where clients look names up, and lists the names of this machine.
@@ -223,10 +228,10 @@ pub mod value;
 
 pub use address::{Address, Endpoint, Place};
 pub use binding::{
-    AuthSys, BindOptions, Binding, Candidate, CourierForm, Description, EthernetDevice,
-    Explanation, Rebind, RegisteredProgram, Verdict, describe, describe_with, explain, exports,
-    exports_with, health, health_with, health_within, registered_programs, stat, stat_with, watch,
-    watch_with,
+    AuthSys, BindOptions, Binding, Candidate, Capture, CaptureOptions, Captured, CourierForm,
+    Description, EthernetDevice, Explanation, Rebind, RegisteredProgram, Verdict, describe,
+    describe_with, explain, exports, exports_with, health, health_with, health_within,
+    registered_programs, stat, stat_with, watch, watch_with,
 };
 pub use call::streams::{Items, Sender, Sink, Source};
 pub use call::{
@@ -245,8 +250,8 @@ pub use server::{
 };
 pub use server_info::Health;
 pub use stub::{
-    Argument, Callback, GenericCall, GenericClient, GenericOutcome, GenericParameter,
-    GenericServer, Registration,
+    Argument, Callback, CapturedArgument, GenericCall, GenericClient, GenericOutcome,
+    GenericParameter, GenericServer, Registration,
 };
 pub use value::{Dynamic, Full, Invalid, Lent, Out, Plain, Value};
 

@@ -66,6 +66,10 @@
 //!   A connection that does not bind in time is closed.
 //! * [`HANDSHAKE_BYTES_MAX`] (64 KiB): after a larger message of the handshake, the session or connection is
 //!   closed.
+//! * [`CAPTURES_MAX`] (4): a further program that wants to capture calls is refused with `Exhausted`.
+//! * [`CAPTURE_RECORDS`], [`CAPTURE_QUEUE_BYTES`] (4096, 8 MiB): calls that a program captures and has not
+//!   received yet. Further calls are left out, and counted.
+//! * [`CAPTURE_BYTES`], [`CAPTURE_BYTES_MAX`] (4 KiB, 32 KiB): larger arguments are cut in captures.
 //! * [`CLOSING_MAX`] (256): before Linux 6.16, no client is admitted while this number of sockets with
 //!   descriptors of a peer wait to be closed.
 //!
@@ -432,6 +436,21 @@ pub const TOKENS_MAX: usize = 8;
 
 /// The maximum size in bytes of one message of the handshake.
 pub const HANDSHAKE_BYTES_MAX: usize = 64 << 10;
+
+/// The maximum number of programs that [capture](crate::Capture) calls of a server at a time.
+pub const CAPTURES_MAX: u32 = 4;
+
+/// The maximum number of calls that a program captures and has not received yet.
+pub const CAPTURE_RECORDS: usize = 4096;
+
+/// The maximum number of bytes of the calls that a program captures and has not received yet.
+pub const CAPTURE_QUEUE_BYTES: usize = 8 << 20;
+
+/// The number of bytes of the arguments of a call that a program captures, unless it asks for another number.
+pub const CAPTURE_BYTES: usize = 4 << 10;
+
+/// The maximum number of bytes of the arguments of a call that a program captures.
+pub const CAPTURE_BYTES_MAX: usize = 32 << 10;
 
 /// The maximum size in bytes of an error's text that is sent to a peer.
 pub const TEXT_BYTES_MAX: usize = 2048;

@@ -17,6 +17,7 @@ const PARTS: &[(&str, &[&str])] = &[
     ("client", &["peer", "region", "sealed", "wire"]),
     ("lookup", &["client", "peer", "region", "wire"]),
     ("connect", &["client", "lookup", "peer", "region", "sealed", "wire"]),
+    ("capture", &["connect", "wire"]),
     ("server", &["lookup", "peer", "region", "sealed", "wire"]),
     // Two paths of Courier, whose folders consist of parts with the same names.
     ("packet", &["wire"]),

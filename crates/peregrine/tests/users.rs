@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use attack::vitals::Vitals;
 use attack::wire::{self, Line, Session, word};
 use attack::{eventually, no_longer_than};
-use peregrine::{Executed, ExportOptions, Kind, Server, interface, limits};
+use peregrine::{Capture, Executed, ExportOptions, Kind, Server, interface, limits};
 use rustix::fs::{FallocateFlags, fallocate};
 use support::{Process, alone, become_user, role};
 
@@ -282,7 +282,12 @@ fn locks(directory: &Path) {
 /// For each line of input, prints for each export whether a listing reports the export as alive.
 fn lists() {
     println!("\nready");
-    for _ in std::io::stdin().lines() {
+    for line in std::io::stdin().lines() {
+        if line.is_ok_and(|line| line == "capture") {
+            let error = Capture::open("public").unwrap_err();
+            println!("{:?} {}", error.kind(), error.detail());
+            continue;
+        }
         let list = peregrine::directory::list();
         let state = |name: &str| {
             let entry = list.iter().find(|entry| entry.name == name);
@@ -310,6 +315,16 @@ fn another_user_cannot_hold_the_name_of_a_killed_server() {
     let _third = Process::start("child", "server", directory.path());
     let mode = std::fs::metadata(&old).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode, 0o600);
+}
+
+#[test]
+fn another_user_cannot_capture_calls() {
+    let _alone = alone();
+    let Some(directory) = open_directory() else { return };
+    let _server = Process::start("child", "server", directory.path());
+    let mut other = Process::start("child", "lists", directory.path());
+    other.write_line("capture");
+    assert_eq!(other.line(), "Denied only user 0 and root may capture calls of this server");
 }
 
 #[test]

@@ -344,6 +344,17 @@ pub(crate) static CASES: &[Case] = &[
         ],
     },
     Case {
+        title: "capture",
+        text: "Shows the calls of a server of this machine as they happen, to the server's own user and to root. \
+               Ctrl-C ends it, with the number of calls that were shown and left out. With `--format ndjson`, \
+               each call is one line.",
+        steps: &[
+            Step { line: "capture fiels --count 1", code: 3, shown: &[Human, Json], ..STEP },
+            Step { line: "capture files --procedure steal --count 1", code: 3, ..STEP },
+            Step { line: "capture files --count 0", code: 2, ..STEP },
+        ],
+    },
+    Case {
         title: "stat",
         text: "Shows live counters of a server and of its exports, sessions and bindings. On the same machine, it \
                reads them from memory that the server shares, at no cost for the server. `--watch` shows one \

@@ -3,6 +3,7 @@
 
 mod bound;
 mod callback;
+mod capture;
 mod compare;
 mod disclosure;
 mod explain;
@@ -15,6 +16,7 @@ mod select;
 pub use crate::path::auth_sys::AuthSys;
 pub use crate::path::onc::{RegisteredProgram, registered_programs};
 pub use crate::path::options::{BindOptions, CourierForm, EthernetDevice, Rebind};
+pub use capture::{Capture, CaptureOptions, Captured};
 pub use disclosure::{exports, exports_with, stat, stat_with, watch, watch_with};
 pub use explain::{Candidate, Explanation, Verdict};
 pub use health::{health, health_with, health_within};

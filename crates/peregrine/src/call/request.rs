@@ -185,6 +185,12 @@ impl<'a> Request<'a> {
         self.head.remaining() + self.blocks.len() + self.lent.len()
     }
 
+    /// Returns the parts of the message that were not taken yet, without taking them: the head, the copied
+    /// blocks, and the number of bytes of the lent blocks.
+    pub(crate) fn parts(&self) -> (Window<'_>, &[u8], usize) {
+        (self.head.rest(), self.blocks, self.lent.len())
+    }
+
     /// Takes all parts of the message that were not taken yet, without decoding them.
     #[doc(hidden)]
     pub fn raw(&mut self) -> RawRequest<'a> {

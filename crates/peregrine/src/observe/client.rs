@@ -77,6 +77,7 @@ impl LayeredPath {
             given: call.terms.metadata().unwrap_or(Metadata::EMPTY),
             added: None,
             argument_bytes: call.layout().total,
+            message: None,
             deadline: call.terms.deadline(),
             scope: None,
         };

@@ -4,6 +4,7 @@ use core::time::Duration;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::record::Message;
 use super::within::Scope;
 use crate::call::{Caller, Metadata, PathKind};
 use crate::error::{CallError, Executed, Kind, Phase};
@@ -111,6 +112,8 @@ pub struct LayerCall<'a> {
     /// The metadata with the pairs that layers have added.
     pub(super) added: Option<Metadata>,
     pub(super) argument_bytes: usize,
+    /// The arguments, at the server, if the message has arrived.
+    pub(super) message: Option<Message<'a>>,
     pub(super) deadline: Option<Instant>,
     /// What the calls of the procedure are within, at the server.
     pub(super) scope: Option<Arc<Scope>>,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::layer::{LayerCall, LayerOutcome, LayerRefusal, LayerSide};
 use super::layers::{Observed, Running};
+use super::record::Message;
 use super::within::{Scope, Within};
 use crate::call::batch::Account;
 use crate::call::deferred::{Cancels, Owed};
@@ -21,12 +22,25 @@ use crate::value::ByteOrder;
 pub(crate) struct Layered<S> {
     serve: S,
     observed: Arc<Observed>,
+    /// Whether the layers belong to other programs, which capture calls. They do not see the calls that
+    /// procedures make.
+    is_tap: bool,
 }
 
 impl<S> Layered<S> {
     /// Returns the server stub of an export with layers, over `serve`.
     pub(crate) const fn over(serve: S, observed: Arc<Observed>) -> Self {
-        Self { serve, observed }
+        Self { serve, observed, is_tap: false }
+    }
+
+    /// Returns the server stub of an export whose calls other programs capture, over `serve`.
+    pub(super) const fn tap(serve: S, observed: Arc<Observed>) -> Self {
+        Self { serve, observed, is_tap: true }
+    }
+
+    /// Notes that this thread runs a procedure with these layers.
+    fn enter(&self, scope: Option<Arc<Scope>>) -> Option<Within> {
+        (!self.is_tap).then(|| Within::enter(&self.observed, scope))
     }
 
     /// Tells the layers that a call begins. Returns `None` if it is a call of no procedure of the interface,
@@ -35,6 +49,7 @@ impl<S> Layered<S> {
         &self,
         procedure: u32,
         argument_bytes: usize,
+        message: Option<Message<'_>>,
         caller: Option<Caller>,
     ) -> Result<Option<Running>, LayerRefusal> {
         if procedure as usize >= self.observed.interface.procedures() {
@@ -50,6 +65,7 @@ impl<S> Layered<S> {
             given: Metadata::EMPTY,
             added: None,
             argument_bytes,
+            message,
             deadline: due(),
             scope: None,
         };
@@ -88,7 +104,8 @@ impl<S: Deref<Target: Serve> + Send + Sync> Serve for Layered<S> {
 
     fn shared(&self) -> Option<Arc<dyn Serve>> {
         let serve = self.serve.shared()?;
-        Some(Arc::new(Layered { serve, observed: Arc::clone(&self.observed) }))
+        let (observed, is_tap) = (Arc::clone(&self.observed), self.is_tap);
+        Some(Arc::new(Layered { serve, observed, is_tap }))
     }
 
     fn allowed(&self) -> &'static [(&'static str, &'static [&'static str])] {
@@ -96,7 +113,7 @@ impl<S: Deref<Target: Serve> + Send + Sync> Serve for Layered<S> {
     }
 
     fn refused(&self, procedure: u32, bytes: usize, caller: &Caller, refusal: &Refusal) {
-        if let Ok(Some(running)) = self.begin(procedure, bytes, Some(caller.clone())) {
+        if let Ok(Some(running)) = self.begin(procedure, bytes, None, Some(caller.clone())) {
             end(running, Err(refusal));
         }
     }
@@ -105,9 +122,12 @@ impl<S: Deref<Target: Serve> + Send + Sync> Serve for Layered<S> {
         let Some(procedure) = call.procedure_of(&self.observed.interface) else {
             return self.serve.serve_foreign(call, results);
         };
-        let running = self.begin(procedure, call.arguments.len(), caller()).map_err(refused)?;
+        let message = Message::Foreign { system: call.system, arguments: call.arguments };
+        let running = self
+            .begin(procedure, call.arguments.len(), Some(message), caller())
+            .map_err(refused)?;
         let scope = running.as_ref().and_then(Running::scope);
-        let within = Within::enter(&self.observed, scope);
+        let within = self.enter(scope);
         let before = results.len();
         let served = self.serve.serve_foreign(call, results);
         drop(within);
@@ -119,11 +139,13 @@ impl<S: Deref<Target: Serve> + Send + Sync> Serve for Layered<S> {
     }
 
     fn serve(&self, request: &mut Request<'_>, reply: &mut Reply<'_>) -> Served {
+        let (head, blocks, lent) = request.parts();
+        let message = Some(Message::Native { head, blocks, lent });
         let running =
-            self.begin(request.procedure(), request.bytes(), caller()).map_err(refused)?;
+            self.begin(request.procedure(), request.bytes(), message, caller()).map_err(refused)?;
         let Some(running) = running else { return self.serve.serve(request, reply) };
         let scope = running.scope();
-        let within = Within::enter(&self.observed, scope.clone());
+        let within = self.enter(scope.clone());
         if !self.serve.is_async() {
             let served = self.serve.serve(request, reply);
             drop(within);

@@ -9,12 +9,15 @@ use crate::call::{Caller, CallerInfo, Refusal, Serve};
 use crate::counters::Tally;
 use crate::error::Kind;
 use crate::limits;
+use crate::observe::{Tap, TapStub};
 
 /// One binding, as a row of a table: the object on which calls run, and the client that makes the calls.
 pub(crate) struct BindingRow {
     /// The number of the export of this binding.
     pub(crate) export: u64,
     pub(crate) serve: Arc<dyn Serve>,
+    /// The tap of the export, through which other programs capture its calls.
+    tap: TapStub,
     pub(crate) caller: Arc<CallerInfo>,
     /// The size in bytes of the largest message.
     pub(crate) message_bytes: usize,
@@ -31,9 +34,9 @@ pub(crate) struct BindingRow {
 }
 
 impl BindingRow {
-    pub(crate) const fn new(
+    pub(crate) fn new(
         export: u64,
-        serve: Arc<dyn Serve>,
+        (serve, tap): (Arc<dyn Serve>, Arc<Tap>),
         caller: Arc<CallerInfo>,
         message_bytes: usize,
         bindings: Arc<AtomicU32>,
@@ -44,6 +47,7 @@ impl BindingRow {
         Self {
             export,
             serve,
+            tap: TapStub::new(tap),
             caller,
             message_bytes,
             revoked,
@@ -52,6 +56,13 @@ impl BindingRow {
             tally,
             holders,
         }
+    }
+
+    /// Returns the server stub that runs a call now. It captures the call if another program captures the
+    /// calls of the export.
+    #[inline]
+    pub(crate) fn serve(&self) -> &dyn Serve {
+        self.tap.of(&self.serve)
     }
 
     /// Adds a holder: one more handle through which a client makes calls of this binding. The binding is
@@ -135,7 +146,7 @@ impl BindingRow {
     /// Tells the layers of the export that the server has refused a call before its procedure.
     #[cold]
     pub(crate) fn report_refused(&self, procedure: u32, bytes: u32, refusal: &Refusal) {
-        self.serve.refused(procedure, bytes as usize, &Caller::of(&self.caller), refusal);
+        self.serve().refused(procedure, bytes as usize, &Caller::of(&self.caller), refusal);
     }
 
     #[inline]
@@ -300,7 +311,7 @@ mod tests {
         };
         Arc::new(BindingRow::new(
             0,
-            Arc::new(Nothing),
+            (Arc::new(Nothing), Arc::default()),
             Arc::new(caller),
             100,
             Arc::default(),
@@ -333,7 +344,14 @@ mod tests {
         let one = || {
             let BindingRow { serve, caller, .. } = &*row();
             let (serve, caller) = (Arc::clone(serve), Arc::clone(caller));
-            Arc::new(BindingRow::new(0, serve, caller, 100, Arc::clone(&bindings), Tally::unseen()))
+            Arc::new(BindingRow::new(
+                0,
+                (serve, Arc::default()),
+                caller,
+                100,
+                Arc::clone(&bindings),
+                Tally::unseen(),
+            ))
         };
         let never_added = one();
         let first = rows.add(one()).unwrap();

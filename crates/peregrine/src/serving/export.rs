@@ -14,7 +14,7 @@ use crate::counters::{ExportCounters, Tally};
 use crate::error::{CallError, Kind};
 use crate::interface::Description;
 use crate::limits;
-use crate::observe::{Layer, Layered, Layers};
+use crate::observe::{Layer, Layered, Layers, Tap};
 use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys::{self, Credentials};
 
@@ -273,6 +273,8 @@ pub(crate) struct Export {
     /// The number of this export, unique in its server.
     pub(crate) number: u64,
     pub(crate) serve: Arc<dyn Serve>,
+    /// Through which other programs capture the calls.
+    pub(crate) tap: Arc<Tap>,
     options: ExportOptions,
     denials: Arc<Denials>,
     /// The addresses at which the server listens, set when it has begun to listen.
@@ -313,6 +315,7 @@ impl Export {
             name,
             number,
             serve,
+            tap: Arc::default(),
             options,
             denials: Arc::clone(&core.denials),
             listens: Arc::clone(&core.listens),
@@ -332,6 +335,7 @@ impl Export {
             name: self.name.clone(),
             number: self.number,
             serve,
+            tap: Arc::default(),
             options: self.options.clone(),
             denials: Arc::clone(&self.denials),
             listens: Arc::clone(&self.listens),
@@ -383,11 +387,12 @@ impl Export {
             // The view has already limited the procedures of the object.
             Some(_) => Arc::clone(&self.serve),
         };
+        let stub = (serve, Arc::clone(&self.tap));
         let bindings = Arc::clone(&self.bindings);
         let (stopping, withdrawn) = (Arc::clone(&self.stopping), Arc::clone(&self.closed));
         let ending = Some(Ending { stopping, withdrawn });
         let caller = Arc::new(CallerInfo { ending, ..caller });
-        Arc::new(BindingRow::new(self.number, serve, caller, bytes, bindings, tally))
+        Arc::new(BindingRow::new(self.number, stub, caller, bytes, bindings, tally))
     }
 
     /// Returns whether no client may bind any more. A path calls this function after it has added a binding,

@@ -141,7 +141,7 @@ impl Guard<'_> {
     /// can [catch](catching) the panics of all these calls at one place.
     #[inline]
     pub(crate) fn run(&mut self, procedure: impl FnOnce(&dyn Serve) -> Ran) -> Ran {
-        let ran = procedure(&*self.row.serve);
+        let ran = procedure(self.row.serve());
         self.ran(&ran);
         ran
     }
@@ -153,7 +153,7 @@ impl Guard<'_> {
         procedure: impl FnOnce(&dyn Serve) -> Ran,
         refuse: impl FnOnce(&Refusal) -> Ran,
     ) -> Ran {
-        let ran = catching(|| procedure(&*self.row.serve));
+        let ran = catching(|| procedure(self.row.serve()));
         let ran = ran.unwrap_or_else(|refusal| refuse(&refusal));
         self.ran(&ran);
         ran
@@ -311,8 +311,14 @@ mod tests {
             };
             let counters = ExportCounters::new(&page, "nothing", &InterfaceRef::from(&NOTHING));
             let tally: Tally = counters.tally_of(&Visitor::of(&caller));
-            let row =
-                BindingRow::new(0, Arc::new(Nothing), Arc::new(caller), 100, Arc::default(), tally);
+            let row = BindingRow::new(
+                0,
+                (Arc::new(Nothing), Arc::default()),
+                Arc::new(caller),
+                100,
+                Arc::default(),
+                tally,
+            );
             Self { page, serving, row, calls: Arc::new(All(AtomicBool::new(false))) }
         }
 

@@ -24,11 +24,12 @@ pub use compiled::{
 pub(crate) use compiled::{ask, ping};
 pub(crate) use converted::{ConvertedPath, Program as Conversion, SharedPath};
 pub use foreign::{answer_foreign, call_foreign, check_put};
+pub(crate) use interpreted::CapturedMessage;
 #[cfg(all(test, feature = "json"))]
 pub(crate) use interpreted::made_up;
 pub use interpreted::{
-    Argument, GenericCall, GenericClient, GenericOutcome, GenericParameter, GenericServer, Program,
-    Unfit,
+    Argument, CapturedArgument, GenericCall, GenericClient, GenericOutcome, GenericParameter,
+    GenericServer, Program, Unfit,
 };
 pub(crate) use lane::Lane;
 pub(crate) use oneway::OneWay;

@@ -283,6 +283,16 @@ impl Seqpacket {
 
     /// Waits until a message has arrived. Returns false if none arrives within `limit`.
     pub(crate) fn readable_within(&self, limit: Duration) -> io::Result<bool> {
+        self.ready_within(PollFlags::IN, limit)
+    }
+
+    /// Waits until the socket has room for a message, or the peer has closed the connection. Returns false if
+    /// neither happens within `limit`.
+    pub(crate) fn writable_within(&self, limit: Duration) -> io::Result<bool> {
+        self.ready_within(PollFlags::OUT, limit)
+    }
+
+    fn ready_within(&self, events: PollFlags, limit: Duration) -> io::Result<bool> {
         let until = std::time::Instant::now() + limit;
         loop {
             let left = until.saturating_duration_since(std::time::Instant::now());
@@ -290,7 +300,7 @@ impl Seqpacket {
                 tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
                 tv_nsec: left.subsec_nanos().into(),
             };
-            match poll(&mut [PollFd::new(self, PollFlags::IN)], Some(&left)) {
+            match poll(&mut [PollFd::new(self, events)], Some(&left)) {
                 Ok(ready) => return Ok(ready > 0),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),

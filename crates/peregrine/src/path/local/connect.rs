@@ -294,7 +294,7 @@ impl Watched for ProcessWatch {
 
 /// Receives a message. If the peer closed the socket before the peer had read all messages, the first attempt
 /// fails. A second attempt can still read messages that the peer sent before.
-fn receive(socket: &Seqpacket, buffer: &mut [u8]) -> io::Result<Received> {
+pub(super) fn receive(socket: &Seqpacket, buffer: &mut [u8]) -> io::Result<Received> {
     match socket.receive(buffer) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionReset => socket.receive(buffer),
         result => result,
@@ -302,7 +302,7 @@ fn receive(socket: &Seqpacket, buffer: &mut [u8]) -> io::Result<Received> {
 }
 
 /// Returns the error for an answer that is a refusal, or that does not fit the request.
-fn unexpected(answer: ServerMessage) -> CallError {
+pub(super) fn unexpected(answer: ServerMessage) -> CallError {
     match answer {
         ServerMessage::Refused { kind, text } => refused(kind, text),
         _ => violated("the server's answer does not fit the client's request"),
@@ -310,7 +310,7 @@ fn unexpected(answer: ServerMessage) -> CallError {
 }
 
 /// Sends a request and waits for the answer.
-fn ask(
+pub(super) fn ask(
     socket: &Seqpacket,
     request: &ClientMessage,
     until: Instant,

@@ -2,12 +2,14 @@
 //! call enters the kernel only if one of the sides sleeps.
 //!
 //! * `connect`: how a client joins a session with a server.
+//! * `capture`: how a client receives the calls of an export as records.
 //! * `client`: the client's half of a call.
 //! * `server`: the server's half of a call, and the threads that serve calls.
 //! * `peer`: what a client keeps for each server process, shared by all its bindings.
 //! * `region`: the memory that both sides map, and the words by which they hand over messages.
 //! * `wire`: the messages by which a session and its bindings are made.
 
+mod capture;
 mod client;
 mod connect;
 #[cfg(any(test, fuzzing))]
@@ -17,6 +19,7 @@ mod region;
 mod server;
 mod wire;
 
+pub(crate) use capture::Records;
 pub(crate) use client::LocalPath;
 pub(crate) use connect::{Local, counters, health};
 pub(crate) use peer::ClientRegion;
@@ -29,4 +32,6 @@ pub(crate) use server::handle::{Astack, WorkerHandle, wake_one};
 pub(crate) use server::processors::{PROCESSORS_BYTES, Processors};
 pub(crate) use server::sessions::Sessions;
 pub(crate) use server::worker::{ASSIGNED_MAX, AstackRef, Pause, Worker};
-pub(crate) use wire::{BindGrant, BindRequest, ClientMessage, ServerMessage, Token};
+pub(crate) use wire::{
+    BindGrant, BindRequest, CapturedRecord, ClientMessage, ServerMessage, Token, record_bytes,
+};

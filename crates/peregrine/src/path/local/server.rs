@@ -7,6 +7,7 @@
 pub(crate) mod arrival;
 pub(crate) mod assignment;
 pub(crate) mod astacks;
+mod capture;
 mod deferred;
 pub(crate) mod handle;
 mod names;

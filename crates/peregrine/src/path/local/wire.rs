@@ -7,6 +7,7 @@ use crate::error::{CallError, Kind, Phase};
 use crate::interface::Description;
 use crate::interface::Digest;
 use crate::limits;
+use crate::observe::{Record, Wanted};
 use crate::serving::health::Health;
 use crate::value::{Invalid, Overflow, Reader, Space, Value, Window, Writer};
 
@@ -34,6 +35,8 @@ pub(crate) enum ClientMessage {
     Count,
     /// Asks for the server's health.
     Health,
+    /// Asks for records of the calls of the export at whose socket the client connected.
+    Capture(Wanted),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +71,30 @@ pub(crate) enum ServerMessage {
     Counters(u64),
     /// Reports the server's health.
     Health(Health),
+    /// Grants a capture. Each further message of the server is a record of a call.
+    Capturing,
+    /// A call that has ended.
+    Captured(Box<CapturedRecord>),
+}
+
+/// A call that has ended, as a program that captures calls receives it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CapturedRecord {
+    /// The number of the call among all calls that were captured or left out, from 0.
+    pub(crate) number: u64,
+    /// The number of calls that were left out until the server sent this record.
+    pub(crate) left_out: u64,
+    pub(crate) record: Record,
+}
+
+/// Returns the bytes of [`ServerMessage::Captured`].
+pub(crate) fn record_bytes(number: u64, left_out: u64, record: &Record) -> Vec<u8> {
+    let written = message(|head| {
+        head.plain(&CAPTURED)?;
+        (number, left_out).encode(head)?;
+        record.encode(head)
+    });
+    written.expect("the parts of a record are bounded")
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,12 +111,16 @@ pub(crate) struct BindGrant {
     pub(crate) representation: u32,
 }
 
+/// The number in a request that stands for all procedures.
+const ALL_PROCEDURES: u32 = u32::MAX;
+
 const BIND: u32 = 1;
 const DESCRIBE: u32 = 2;
 const RING: u32 = 3;
 const UNBIND: u32 = 4;
 const COUNT: u32 = 5;
 const HEALTH: u32 = 6;
+const CAPTURE: u32 = 7;
 const BOUND: u32 = 101;
 const REFUSED: u32 = 102;
 const DESCRIPTION: u32 = 103;
@@ -97,6 +128,8 @@ const GOODBYE: u32 = 104;
 const REVOKED: u32 = 105;
 const COUNTERS: u32 = 106;
 const HEALTH_IS: u32 = 107;
+const CAPTURING: u32 = 108;
+const CAPTURED: u32 = 109;
 
 /// Returns the bytes of the message that `write` writes. Returns `None` if the message has more than
 /// [`limits::HANDSHAKE_BYTES_MAX`] bytes.
@@ -141,6 +174,11 @@ impl ClientMessage {
                 Self::Describe => head.plain(&DESCRIBE),
                 Self::Count => head.plain(&COUNT),
                 Self::Health => head.plain(&HEALTH),
+                Self::Capture(Wanted { procedure, failed_only, bytes }) => {
+                    head.plain(&CAPTURE)?;
+                    let failed_only = u32::from(*failed_only);
+                    (procedure.unwrap_or(ALL_PROCEDURES), failed_only, *bytes).encode(head)
+                }
                 Self::Ring(_) => Ok(()),
             }
         });
@@ -172,6 +210,15 @@ impl ClientMessage {
             DESCRIBE => Self::Describe,
             COUNT => Self::Count,
             HEALTH => Self::Health,
+            CAPTURE => {
+                let (procedure, failed_only, bytes): (u32, u32, u32) =
+                    Value::decode(head).map_err(unreadable)?;
+                let procedure = Some(procedure).filter(|one| *one != ALL_PROCEDURES);
+                if failed_only > 1 {
+                    return Err(unreadable(Invalid::Bits));
+                }
+                Self::Capture(Wanted { procedure, failed_only: failed_only == 1, bytes })
+            }
             RING => Self::Ring(head.plain().map_err(unreadable)?),
             kind => return Err((Kind::ProtocolMismatch, format!("unknown request {kind}"))),
         };
@@ -214,6 +261,13 @@ impl ServerMessage {
                 head.plain(&HEALTH_IS)?;
                 head.plain(&health.number())
             }
+            Self::Capturing => head.plain(&CAPTURING),
+            Self::Captured(captured) => {
+                let CapturedRecord { number, left_out, record } = &**captured;
+                head.plain(&CAPTURED)?;
+                (*number, *left_out).encode(head)?;
+                record.encode(head)
+            }
         });
         let long = || Self::refused(Kind::TooLarge, "the description is too long for one message");
         written.unwrap_or_else(|| long().to_bytes())
@@ -243,6 +297,12 @@ impl ServerMessage {
                 REVOKED => Self::Revoked(head.plain()?),
                 COUNTERS => Self::Counters(Value::decode(head)?),
                 HEALTH_IS => Self::Health(Health::of_number(head.plain()?)),
+                CAPTURING => Self::Capturing,
+                CAPTURED => {
+                    let (number, left_out) = Value::decode(head)?;
+                    let record = Value::decode(head)?;
+                    Self::Captured(Box::new(CapturedRecord { number, left_out, record }))
+                }
                 _ => return Err(Invalid::Bits),
             };
             head.finish()?;
@@ -294,6 +354,38 @@ impl Description {
 mod tests {
     use super::*;
 
+    /// The request and the answer of a capture, as `docs/PROTOCOL.md` has them.
+    #[test]
+    fn bytes_of_a_capture_are_those_of_the_protocol() {
+        let wanted = Wanted { procedure: Some(2), failed_only: true, bytes: 4096 };
+        let words: [u32; 6] = [0x5052_4701, 4, 7, 2, 1, 4096];
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        assert_eq!(ClientMessage::Capture(wanted).to_bytes(), bytes);
+        assert_eq!(ServerMessage::Capturing.to_bytes(), 108u32.to_ne_bytes());
+        let record = Record { procedure: 5, path: "tcp".into(), ..Record::default() };
+        let bytes = record_bytes(3, 1, &record);
+        let word = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());
+        let places = [(0, 109), (8, 3), (16, 1), (40, 5), (112, 3)];
+        for (at, expected) in places {
+            assert_eq!(word(at), expected, "at {at}");
+        }
+        assert_eq!(&bytes[116..119], b"tcp");
+    }
+
+    #[test]
+    fn largest_record_fits_one_message() {
+        let text = "x".repeat(512);
+        let record = Record {
+            path: text.clone(),
+            from: text.clone(),
+            identity: text.clone(),
+            text,
+            head: vec![0; limits::CAPTURE_BYTES_MAX],
+            ..Record::default()
+        };
+        assert!(record_bytes(0, 0, &record).len() <= limits::HANDSHAKE_BYTES_MAX);
+    }
+
     #[test]
     fn messages_are_read_as_written_and_truncated_ones_are_refused() {
         let sessions = vec![[1; 16], [2; 16]];
@@ -308,6 +400,8 @@ mod tests {
             ClientMessage::Describe,
             ClientMessage::Count,
             ClientMessage::Health,
+            ClientMessage::Capture(Wanted { procedure: None, failed_only: true, bytes: 9 }),
+            ClientMessage::Capture(Wanted { procedure: Some(2), failed_only: false, bytes: 0 }),
             ClientMessage::Ring(3),
             ClientMessage::Unbind(9),
         ] {
@@ -338,6 +432,12 @@ mod tests {
         let bound = BindGrant { epoch: 1, session: [3; 16], binding, count, bytes, representation };
         let (bound, revoked) = (ServerMessage::Bound(bound), ServerMessage::Revoked(4));
         let refused = ServerMessage::refused(Kind::Denied, "no");
+        let record = Record { text: "why".into(), head: vec![1, 2], ..Record::default() };
+        let captured = CapturedRecord { number: 3, left_out: 1, record };
+        assert_eq!(
+            record_bytes(3, 1, &captured.record),
+            ServerMessage::Captured(Box::new(captured.clone())).to_bytes()
+        );
         for answer in [
             bound,
             refused,
@@ -346,6 +446,8 @@ mod tests {
             revoked,
             ServerMessage::Counters(8),
             ServerMessage::Health(Health::Overloaded),
+            ServerMessage::Capturing,
+            ServerMessage::Captured(Box::new(captured)),
         ] {
             let bytes = answer.to_bytes();
             assert_eq!(ServerMessage::from_bytes(&bytes).unwrap(), answer);

@@ -9,6 +9,7 @@
 //! Interpreted stubs send the same bytes as compiled stubs, in both representations.
 
 mod callbacks;
+mod captured;
 mod client;
 mod copies;
 mod foreign;
@@ -25,6 +26,8 @@ pub(crate) mod made_up;
 #[cfg(test)]
 mod tests;
 
+pub use captured::CapturedArgument;
+pub(crate) use captured::CapturedMessage;
 pub use client::{Argument, GenericClient};
 pub use program::{Program, Unfit};
 pub use server::{GenericCall, GenericOutcome, GenericParameter, GenericServer};

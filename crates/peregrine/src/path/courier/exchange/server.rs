@@ -7,6 +7,7 @@ use super::{CALL, name_of};
 use crate::call::{PathKind, Refusal, Reply, Request, Serve, Served};
 use crate::error::Kind;
 use crate::interface::{InterfaceRef, System};
+use crate::observe::TapStub;
 use crate::path::courier::wire::answers::{HEADER_BYTES_MAX, foreign_call, payload_of, put_answer};
 use crate::path::courier::wire::payload::HEADER_BYTES;
 use crate::path::foreign::serving::ReplyBuffer;
@@ -27,7 +28,8 @@ pub(crate) fn exchange_export(export: &Export) -> Option<Arc<Export>> {
     let name = name_of(program.number, program.version);
     let (number, version) = (program.number, program.version);
     let serve = export.serve_strangers(PathKind::CourierExchange);
-    let serve = Arc::new(Messages { serve, number, version });
+    let tap = TapStub::new(Arc::clone(&export.tap));
+    let serve = Arc::new(Messages { serve, tap, number, version });
     Some(export.viewed(name, serve))
 }
 
@@ -36,6 +38,7 @@ pub(crate) fn exchange_export(export: &Export) -> Option<Arc<Export>> {
 /// rejection of Courier.
 struct Messages {
     serve: Arc<dyn Serve>,
+    tap: TapStub,
     number: u32,
     version: u32,
 }
@@ -65,7 +68,7 @@ impl Serve for Messages {
         // and may use `REPLY`. So the buffer is taken out of `REPLY` meanwhile.
         let mut buffer = REPLY.take();
         let results = buffer.begin_results(HEADER_BYTES_MAX);
-        let served = self.serve.serve_foreign(&foreign, results).and_then(|answer| {
+        let served = self.tap.of(&self.serve).serve_foreign(&foreign, results).and_then(|answer| {
             put_answer(&mut buffer, call.transaction, answer);
             reply.raw(answer.into(), payload_of(&mut buffer))
         });

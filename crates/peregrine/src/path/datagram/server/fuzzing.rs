@@ -58,7 +58,7 @@ impl ExportHost for Only {
         let phase = Arc::new(AtomicU32::new(0));
         Ok(Arc::new(BindingRow::new(
             1,
-            Arc::clone(&self.0),
+            (Arc::clone(&self.0), Arc::default()),
             Arc::new(caller),
             BYTES,
             phase,

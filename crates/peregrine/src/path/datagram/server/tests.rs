@@ -57,7 +57,7 @@ impl ExportHost for Nothing {
         };
         let row = BindingRow::new(
             0,
-            Arc::new(Self::default()),
+            (Arc::new(Self::default()), Arc::default()),
             Arc::new(caller),
             1 << 20,
             Arc::clone(&self.bindings),

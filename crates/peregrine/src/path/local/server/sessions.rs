@@ -5,10 +5,11 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
+use super::capture::Capture;
 use super::names::NameSocket;
 use super::pool::WorkerPool;
 use crate::call::{CallerInfo, PathKind, Refusal};
@@ -17,6 +18,7 @@ use crate::directory::Published;
 use crate::error::{Kind, limit_reached};
 use crate::keeper::{Next, Watch, Watched};
 use crate::limits;
+use crate::observe::Wanted;
 use crate::path::local::{
     Assignment, BindGrant, BindRequest, ClientMessage, RegionLayout, ServerMessage, ServerRegion,
     StallPermits, Token, User,
@@ -42,6 +44,8 @@ pub(crate) struct Sessions {
     /// A descriptor in reserve. It is closed for a moment to accept and refuse one client when no
     /// other descriptor is left.
     reserve: Mutex<Option<Seqpacket>>,
+    /// The number of programs that capture calls.
+    captures: Arc<AtomicU32>,
 }
 
 #[derive(Default)]
@@ -73,6 +77,7 @@ impl Sessions {
             names: Mutex::default(),
             waits,
             reserve: Mutex::default(),
+            captures: Arc::default(),
         };
         sessions.make_reserve();
         Ok(Arc::new(sessions))
@@ -186,12 +191,13 @@ impl Sessions {
         let key = self.next.fetch_add(1, Ordering::Relaxed);
         let session = Arc::new(ServerSession {
             key,
-            socket,
+            socket: Arc::new(socket),
             peer,
             process: OnceLock::new(),
             export: Arc::downgrade(export),
             region: OnceLock::new(),
             counters: OnceLock::new(),
+            capture: OnceLock::new(),
             has_joined: AtomicBool::new(false),
             last_reassigned: Mutex::new(None),
             sessions: Arc::clone(self),
@@ -210,6 +216,14 @@ impl Sessions {
             Some((Arc::clone(&entry.session), Arc::clone(region)))
         });
         bound.collect()
+    }
+
+    /// Returns the connections of programs that capture the calls of an export.
+    fn captures_of(&self, export: &Export) -> Vec<Arc<ServerSession>> {
+        let table = self.table();
+        let sessions = table.open.values().map(|entry| &entry.session);
+        let is_of = |capture: &Capture| capture.export == export.number;
+        sessions.filter(|one| one.capture.get().is_some_and(is_of)).map(Arc::clone).collect()
     }
 
     /// Returns an open session that has one of the `tokens` and belongs to the client process `peer`.
@@ -242,6 +256,9 @@ impl ServerPath for Sessions {
 
     fn revoke(&self, export: &Export) {
         self.close_names(|one| one.number == export.number);
+        for session in self.captures_of(export) {
+            session.capture.get().inspect(|capture| capture.end());
+        }
         for (session, region) in self.regions() {
             let mut rows = region.bindings();
             let bound = rows.iter().filter(|(_, row)| row.export == export.number);
@@ -270,6 +287,10 @@ impl ServerPath for Sessions {
         };
         for (_, Entry { session, watches }) in entries {
             drop(watches);
+            if let Some(capture) = session.capture.get() {
+                capture.end();
+                capture.join();
+            }
             let Some(region) = session.region.get() else { continue };
             session.end_counters();
             region.close();
@@ -317,7 +338,7 @@ struct NewBinding {
 /// The connection of a client process. The connection has a region after the client has bound.
 struct ServerSession {
     key: u64,
-    socket: Seqpacket,
+    socket: Arc<Seqpacket>,
     peer: Credentials,
     process: OnceLock<Process>,
     /// The export to which the client connected. The reference is weak, so that a session does not keep a
@@ -326,6 +347,8 @@ struct ServerSession {
     region: OnceLock<Arc<ServerRegion>>,
     /// The session's row of the counters, if the session has a region.
     counters: OnceLock<SessionCounters>,
+    /// What the client captures, if it asked for that. It then does not bind.
+    capture: OnceLock<Capture>,
     /// Whether the client has bound in another session, so that this connection is not needed any more.
     has_joined: AtomicBool,
     /// The time of the last attempt to take an A-stack of this session away from its worker.
@@ -384,6 +407,7 @@ impl ServerSession {
                     ))?,
                 },
                 Ok(ClientMessage::Count) => self.send_counters()?,
+                Ok(ClientMessage::Capture(wanted)) => self.begin_capture(wanted)?,
                 Ok(ClientMessage::Bind(bind)) => self.bind(&bind)?,
                 Err((kind, text)) => {
                     self.send(&ServerMessage::refused(kind, text));
@@ -443,6 +467,47 @@ impl ServerSession {
         self.send(&refusal)
     }
 
+    /// Begins to send records of calls to the client, if it may have them. Returns `None` if the connection
+    /// is used for something else.
+    fn begin_capture(&self, wanted: Wanted) -> Option<()> {
+        let is_used = self.region.get().is_some()
+            || self.capture.get().is_some()
+            || self.has_joined.load(Ordering::Relaxed);
+        if is_used {
+            let text = "this connection is used already";
+            self.send(&ServerMessage::refused(Kind::ProtocolMismatch, text));
+            return None;
+        }
+        match self.capture(wanted) {
+            Ok(capture) => {
+                // Only the keeper's thread runs this function, so no other thread has set the value.
+                let capture = self.capture.get_or_init(|| capture);
+                // The server may have stopped, or withdrawn the export, before it could see the value.
+                let is_open = self.export.upgrade().is_some_and(|export| !export.is_closed());
+                if !is_open || self.sessions.table().closed {
+                    capture.end();
+                }
+                Some(())
+            }
+            Err((kind, text)) => self.send(&ServerMessage::refused(kind, text)),
+        }
+    }
+
+    fn capture(&self, wanted: Wanted) -> Result<Capture, (Kind, String)> {
+        let own = rustix::process::geteuid().as_raw();
+        if is_other(&self.peer) {
+            let text = format!("only user {own} and root may capture calls of this server");
+            return Err((Kind::Denied, text));
+        }
+        if self.sessions.core.disclosed.disclosure == Disclosure::Nothing {
+            return Err((Kind::Denied, "the server does not disclose its calls".into()));
+        }
+        let export = self.export.upgrade().filter(|export| !export.is_closed());
+        let export =
+            export.ok_or_else(|| (Kind::Withdrawn, "the export was withdrawn".to_owned()))?;
+        Capture::begin(&export, wanted, &self.socket, &self.sessions.captures)
+    }
+
     /// Sends an answer. Returns `None` if the client does not read its answers. The caller then ends the
     /// session.
     fn send(&self, answer: &ServerMessage) -> Option<()> {
@@ -450,7 +515,10 @@ impl ServerSession {
     }
 
     fn bind(self: &Arc<Self>, bind: &BindRequest) -> Option<()> {
-        if self.region.get().is_some() || self.has_joined.load(Ordering::Relaxed) {
+        if self.region.get().is_some()
+            || self.capture.get().is_some()
+            || self.has_joined.load(Ordering::Relaxed)
+        {
             self.send(&ServerMessage::refused(
                 Kind::ProtocolMismatch,
                 "this connection has bound already",
@@ -616,6 +684,9 @@ impl ServerSession {
     /// Ends the session because the client has gone. The workers stop polling the session's A-stacks.
     fn end(&self) -> Next {
         self.end_counters();
+        if let Some(capture) = self.capture.get() {
+            capture.end();
+        }
         if let Some(region) = self.region.get() {
             region.close();
             region.bindings().revoke_all();
@@ -657,7 +728,7 @@ impl Watched for ServerSession {
 
     /// Ends the session if the client has not bound in time.
     fn tick(self: Arc<Self>) -> Next {
-        if self.region.get().is_some() {
+        if self.region.get().is_some() || self.capture.get().is_some() {
             return Next::Sleep;
         }
         let text = "the connection took too long to bind";

@@ -278,6 +278,19 @@ impl Program {
         Ok(())
     }
 
+    /// Returns the arguments of a call in the representation `R`.
+    ///
+    /// # Errors
+    /// If the arguments are not valid.
+    pub(super) fn arguments_in<R: Cells>(
+        &self,
+        routine: &Routine,
+        bytes: &[u8],
+    ) -> Result<Vec<Dynamic>, String> {
+        let taken = self.take_arguments_of(routine, &mut Received::<R>::new(bytes));
+        taken.map_err(|unread| unread.at.to_string())
+    }
+
     /// Takes the arguments of a call.
     fn take_arguments_of<R: Cells>(
         &self,

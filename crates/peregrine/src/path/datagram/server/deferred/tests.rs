@@ -133,7 +133,14 @@ impl ExportHost for Waiting {
         };
         let (serve, caller) = (Arc::new(Self(Arc::clone(&self.0))), Arc::new(caller));
         let phase = Arc::default();
-        Ok(Arc::new(BindingRow::new(0, serve, caller, 1 << 20, phase, Tally::unseen())))
+        Ok(Arc::new(BindingRow::new(
+            0,
+            (serve, Arc::default()),
+            caller,
+            1 << 20,
+            phase,
+            Tally::unseen(),
+        )))
     }
     fn is_withdrawn(&self, _: &BindingRow) -> bool {
         false
