@@ -117,9 +117,7 @@ fn stream_seeds() {
         (ok, failed) = (ok + returned, failed + did_not);
         if !violations.is_empty() {
             println!("{}", violations.join("\n"));
-            println!(
-                "PEREGRINE_SEED={seed} cargo test -p peregrine --test simulation -- stream_seeds"
-            );
+            println!("PEREGRINE_SEED={seed} cargo test -p peregrine-simulation -- stream_seeds");
             wrong.push(seed);
         }
         assert!(wrong.len() < 3, "these seeds failed: {wrong:?}");
