@@ -1,5 +1,6 @@
-//! Tests that client and server refuse each other for each reason, with an error of its own on both sides, over
-//! TCP, UDP and raw Ethernet. Also when certificates expire and keys are removed while clients are bound.
+//! Tests that client and server refuse each other for each reason, with an error of its own on both sides,
+//! over TCP, UDP and raw Ethernet. Also when certificates expire and keys are removed while clients are
+//! bound.
 
 mod support;
 
