@@ -1,5 +1,5 @@
-//! Hostile hosts between the ends of encrypted paths: handshakes and sealed packets over datagrams, and TLS on
-//! a connection. No end takes what the other has not sent.
+//! Hostile hosts between the ends of encrypted paths: handshakes and sealed packets over datagrams, and TLS
+//! on a connection. No end takes what the other has not sent.
 
 use std::cell::RefCell;
 use std::sync::Arc;

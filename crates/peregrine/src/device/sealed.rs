@@ -39,7 +39,8 @@ pub(crate) trait PacketSeal: Send + Sync + fmt::Debug {
     /// itself leave by the socket `by`, which does not encrypt.
     fn open(&self, packet: &mut [u8], from: Option<&Address>, by: &Socket) -> Opened;
 
-    /// Ends the use of the keys, if all packets have the same keys: no more packets are encrypted or decrypted.
+    /// Ends the use of the keys, if all packets have the same keys: no more packets are encrypted or
+    /// decrypted.
     fn end(&self) {}
 }
 

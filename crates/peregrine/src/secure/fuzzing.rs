@@ -109,7 +109,8 @@ impl TlsStreams {
         })
     }
 
-    /// Passes the bytes of a client and a server on, as an input says: changed, cut, invented, or as they are.
+    /// Passes the bytes of a client and a server on, as an input says: changed, cut, invented, or as they
+    /// are.
     ///
     /// # Panics
     /// Panics if an end receives bytes that the other has not sent, or accepts a peer that has no key.

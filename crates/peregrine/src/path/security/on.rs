@@ -192,8 +192,8 @@ impl AcceptedServer {
         format!("encrypted by TLS 1.3 with the key {key}{name}")
     }
 
-    /// Returns whether the client would still accept the server. It judges the server only after a change, and
-    /// at the first look: the trust may have changed after the handshake.
+    /// Returns whether the client would still accept the server. It judges the server only after a change,
+    /// and at the first look: the trust may have changed after the handshake.
     pub(crate) fn is_still_trusted(&self) -> bool {
         // The changes are counted before the server is judged, so no change is missed.
         let changes = self.trust.changes();

@@ -178,8 +178,8 @@ fn bound(header: &Header, body: &[u8]) -> Result<BindGrant, CallError> {
     BindGrant::from_bytes(body).ok_or_else(unreadable)
 }
 
-/// Connects to a place. If the binding is secure, also makes the handshake. Returns the stream, and the server
-/// if the stream is encrypted.
+/// Connects to a place. If the binding is secure, also makes the handshake. Returns the stream, and the
+/// server if the stream is encrypted.
 fn open(
     place: &Place,
     security: Option<&ClientSecurity>,

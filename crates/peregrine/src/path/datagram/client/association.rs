@@ -255,8 +255,8 @@ impl Association {
         let _ = self.lost.compare_exchange(0, why as u32, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Ends the use of the association because the key of its server is not trusted any more. Calls in progress
-    /// get no more packets.
+    /// Ends the use of the association because the key of its server is not trusted any more. Calls in
+    /// progress get no more packets.
     #[cold]
     pub(crate) fn distrust(&self) {
         self.lose(LostReason::Distrusted);

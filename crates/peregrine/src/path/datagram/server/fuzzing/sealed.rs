@@ -71,8 +71,8 @@ impl SealedPackets {
     /// Lets the clients and the host on the way do what an input says.
     ///
     /// # Panics
-    /// If an end takes a packet that the other has not sealed, or another packet than was sealed, if a request
-    /// to bind is taken twice, or if memory is charged although no call exists.
+    /// If an end takes a packet that the other has not sealed, or another packet than was sealed, if a
+    /// request to bind is taken twice, or if memory is charged although no call exists.
     pub fn take(&mut self, input: &[u8]) {
         if self.inputs.is_multiple_of(RENEW_EVERY) {
             self.links.clear();

@@ -209,8 +209,8 @@ struct World<'a> {
     now: Moment,
     /// Packets on their way: whether to the server, and the bytes.
     way: Vec<(bool, Vec<u8>)>,
-    /// Whether a host on the way has forged a packet that the client or the server may take. In clear, nothing
-    /// proves a packet, so the handshake may fail.
+    /// Whether a host on the way has forged a packet that the client or the server may take. In clear,
+    /// nothing proves a packet, so the handshake may fail.
     is_forged: bool,
     /// Whether the clock was advanced, so that the client may have given up.
     is_late: bool,
@@ -228,8 +228,8 @@ impl Handshakes {
     /// Lets an input disturb a handshake. Then the network passes everything on.
     ///
     /// # Panics
-    /// If one side accepts what the other has not sent, if a handshake fails although no packet was forged that
-    /// could end it, or if the server keeps more state, or answers more, than it may.
+    /// If one side accepts what the other has not sent, if a handshake fails although no packet was forged
+    /// that could end it, or if the server keeps more state, or answers more, than it may.
     pub fn take(&mut self, input: &[u8]) {
         self.shake(Input(input));
         self.ends.state.clear();
