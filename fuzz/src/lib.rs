@@ -18,6 +18,8 @@ pub mod datagrams;
 #[cfg(fuzzing)]
 pub mod handshake;
 #[cfg(fuzzing)]
+pub mod sealed;
+#[cfg(fuzzing)]
 pub mod words;
 
 use peregrine::value::{Reader, Representation, Space, Window, Writer};

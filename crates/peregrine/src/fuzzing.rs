@@ -18,9 +18,13 @@ use crate::path::bind::BoundPath;
 
 pub use crate::device::ethernet::fuzzing::frames;
 pub use crate::path::datagram::fuzzing::Datagrams;
+#[cfg(feature = "secure")]
+pub use crate::path::datagram::fuzzing::{sealed::SealedPackets, shaking::Handshakes};
 use crate::path::local::fuzzing::Scripted;
 pub use crate::path::local::fuzzing::{Script, Word, WordLook, WordNotify, answer, request};
 use crate::protocol::{description, stream};
+#[cfg(feature = "secure")]
+pub use crate::secure::fuzzing::{TlsStreams, parameters};
 use crate::value::ByteOrder;
 
 /// Returns a binding to a script. The script takes the place of a server with the byte order `order`. Each

@@ -41,6 +41,7 @@
 //! * [`AUTHORITIES_BYTES_MAX`], [`AUTHORITIES_MAX`] (1 MiB, 256): a file with more CAs is refused.
 //! * [`IDENTITY_BYTES_MAX`], [`CERTIFICATES_MAX`] (64 KiB, 8): a larger certificate or key is refused, and so
 //!   is a peer with more certificates.
+//! * [`CHAIN_BYTES_MAX`] (13 KiB): an identity with larger certificates is refused.
 //! * [`TLS_SESSIONS_MAX`], [`TLS_SESSION_BYTES_MAX`], [`TLS_SESSION_TIME`] (1024, 8 KiB, 1 hour): a server
 //!   keeps this number of handshakes that clients may resume. Others make a full handshake.
 //! * [`TLS_SERVERS_MAX`] (64): a client resumes handshakes with the servers that it used last.
@@ -224,6 +225,10 @@ pub const AUTHORITIES_MAX: usize = 256;
 
 /// The maximum size in bytes of a file with the certificates, or the private key, of an identity.
 pub const IDENTITY_BYTES_MAX: usize = 64 << 10;
+
+/// The maximum number of bytes that the certificates of an identity have together, without the encoding of
+/// PEM. A handshake over packets has at most 16 KiB from each side, also with the largest key and signature.
+pub const CHAIN_BYTES_MAX: usize = 13 << 10;
 
 /// The maximum number of certificates that an identity has, or that a peer shows.
 pub const CERTIFICATES_MAX: usize = 8;

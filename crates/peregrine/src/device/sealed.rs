@@ -38,6 +38,10 @@ pub(crate) trait PacketSeal: Send + Sync + fmt::Debug {
     /// Decrypts a packet in place. `from` is the sender if the socket has no fixed peer. Answers of the seal
     /// itself leave by the socket `by`, which does not encrypt.
     fn open(&self, packet: &mut [u8], from: Option<&Address>, by: &Socket) -> Opened;
+
+    /// Ends the use of the keys, if all packets have the same keys: no more packets are encrypted or
+    /// decrypted.
+    fn end(&self) {}
 }
 
 /// What became of a received packet.

@@ -66,7 +66,7 @@ pub(crate) trait Seal: Send + Sync {
     /// there are none.
     fn holds_received(&self) -> bool;
 
-    /// Says to the peer that no more bytes follow.
+    /// Says to the peer that no more bytes follow. From now on, bytes of the peer are ignored.
     fn finish(&self, socket: BorrowedFd<'_>);
 }
 
@@ -365,7 +365,7 @@ impl Stream {
     }
 
     /// Shuts down the sending direction. The peer still receives all bytes that were sent before. This socket
-    /// can still receive.
+    /// can still receive the end of the stream, and unless the stream is encrypted also bytes.
     pub(crate) fn shut_down_sending(&self) {
         if let Some(seal) = &self.seal {
             seal.finish(self.socket.as_fd());

@@ -14,6 +14,9 @@ mod client;
 mod datagrams;
 #[path = "../../../../fuzz/src/handshake.rs"]
 mod handshake;
+#[cfg(feature = "secure")]
+#[path = "../../../../fuzz/src/sealed.rs"]
+mod sealed;
 #[path = "../../../../fuzz/src/words.rs"]
 mod words;
 
@@ -73,6 +76,15 @@ fn onc_rpc_survives_its_corpora() {
 fn courier_survives_its_corpora() {
     replay("courier_messages", 10, super::courier::message);
     replay("courier_packets", 4, super::courier::packets);
+}
+
+#[cfg(feature = "secure")]
+#[test]
+fn encrypted_paths_survive_their_corpora() {
+    replay("shaking", 10, sealed::handshakes);
+    replay("sealed_packets", 10, sealed::packets);
+    replay("tls_streams", 10, sealed::streams);
+    replay("parameters", 2, super::parameters);
 }
 
 #[test]

@@ -10,16 +10,48 @@ mod on;
 
 #[cfg(not(feature = "secure"))]
 pub(crate) use off::{
-    ClientSecurity, Refusals, SecureConnection, SecurityKey, ServerSecurity, explained,
+    AcceptedServer, ClientSecurity, Refusals, SecureConnection, SecurityKey, ServerSecurity,
+    explained,
 };
 #[cfg(feature = "secure")]
 pub(crate) use on::{
-    ClientSecurity, Refusals, SecureConnection, SecurityKey, ServerSecurity, WANTS_TLS, denied,
-    explained, in_words,
+    AcceptedServer, ClientSecurity, Refusals, SecureConnection, SecurityKey, ServerSecurity,
+    WANTS_TLS, denied, explained,
 };
+
+use std::io;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use crate::call::PathKind;
 use crate::error::{CallError, Kind, Phase};
+use crate::keeper::{Keeper, Next, Watch};
+
+/// How often a client looks whether it still trusts a server.
+const TRUST: Duration = Duration::from_secs(1);
+
+/// Lets the keeper look from time to time whether a server is still trusted. If not, it passes `what`, which
+/// uses the server, to `end`.
+///
+/// # Errors
+/// If the keeper cannot watch the timer.
+pub(crate) fn watch_trust<T: Send + Sync + 'static>(
+    keeper: &Arc<Keeper>,
+    server: Arc<AcceptedServer>,
+    what: Weak<T>,
+    end: fn(&T),
+) -> io::Result<Watch> {
+    let watch = keeper.watch_timer(move || {
+        let Some(what) = what.upgrade() else { return Next::Forget };
+        if server.is_still_trusted() {
+            return Next::SleepAndTick(TRUST);
+        }
+        end(&what);
+        Next::Forget
+    })?;
+    watch.remind(TRUST);
+    Ok(watch)
+}
 
 /// Why a secure binding does not use a path.
 pub(crate) const NOT_SEALED: &str =

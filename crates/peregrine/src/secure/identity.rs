@@ -120,7 +120,8 @@ impl Identity {
     /// Reads a certificate and its private key from texts in the PEM format, as [`load`](Self::load) does.
     ///
     /// # Errors
-    /// [`KeyError::Invalid`].
+    /// [`KeyError::Invalid`], also if the certificates have more than
+    /// [`limits::CHAIN_BYTES_MAX`] bytes together.
     pub fn from_pem(cert: &[u8], key: &[u8]) -> Result<Self, KeyError> {
         let current = Current::of_pem(cert, key, ["the certificate", "the private key"])?;
         Ok(Self::of(current, None, [None; 2]))
@@ -253,6 +254,15 @@ impl Current {
 
     fn of_pem(cert: &[u8], key: &[u8], places: [&str; 2]) -> Result<Self, KeyError> {
         let chain = certificates(cert, places[0], limits::CERTIFICATES_MAX)?;
+        let bytes: usize = chain.iter().map(|cert| cert.len()).sum();
+        if bytes > limits::CHAIN_BYTES_MAX {
+            let most = limits::CHAIN_BYTES_MAX;
+            let why = format!(
+                "the certificates have {bytes} bytes, and a handshake has room for {most}: leave out the \
+                 root and names that are not needed"
+            );
+            return Err(KeyError::invalid(places[0], why));
+        }
         let secret = Secret::of_pem(key).map_err(|why| why.at(places[1], key))?;
         let current = Self::of(chain, secret, places)?;
         match current.certified.keys_match() {

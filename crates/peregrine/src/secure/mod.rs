@@ -34,6 +34,8 @@ mod base64;
 mod directory;
 mod error;
 mod files;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod identity;
 mod key;
 mod name;

@@ -70,6 +70,8 @@ struct Tls {
     has_heard: bool,
     /// Whether the peer has said that no more bytes follow.
     has_closed: bool,
+    /// Whether this side has said that no more bytes follow.
+    has_finished: bool,
     /// Memory for plaintext that is about to be encrypted.
     plaintext: Vec<u8>,
     /// Whether the last byte of the caller's message that was encrypted has not been reported as sent.
@@ -157,6 +159,7 @@ impl Sealed {
             recognize,
             has_heard: false,
             has_closed: false,
+            has_finished: false,
             plaintext: Vec::new(),
             owes_byte: false,
             space: 0,
@@ -283,6 +286,11 @@ impl Tls {
     /// Decrypts the next bytes of `input`. Sends what TLS has to answer. If the peer is refused or the bytes
     /// are not valid, sets `failed`.
     fn decrypt(&mut self, input: &mut Input, socket: BorrowedFd<'_>, peer: &OnceLock<Peer>) {
+        // TLS could send no alert for bytes that are not valid. rustls panics then in debug builds.
+        if self.has_finished {
+            input.from = input.to;
+            return;
+        }
         let mut bytes = &input.buffer[input.from..input.to];
         if !core::mem::replace(&mut self.has_heard, true)
             && let Some(why) = (self.recognize)(bytes)
@@ -452,6 +460,7 @@ impl Seal for Sealed {
 
     fn finish(&self, socket: BorrowedFd<'_>) {
         let mut tls = self.tls();
+        tls.has_finished = true;
         tls.connection.send_close_notify();
         // Without space, the peer sees the end of the connection only.
         let _ = tls.flush(socket, false);

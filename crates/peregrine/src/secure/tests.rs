@@ -15,7 +15,7 @@ use rcgen::{
 use rustls_pki_types::CertificateDer;
 
 use super::tls::{self, Client, Server, Wire};
-use super::{Expected, Identity, Trust, TrustedKey};
+use super::{Expected, Identity, KeyError, Trust, TrustedKey};
 
 /// A CA.
 pub(super) struct Authority {
@@ -84,11 +84,20 @@ impl Authority {
         parameters: &CertificateParams,
         others: &[&Self],
     ) -> Identity {
+        self.try_issue(parameters, others).unwrap()
+    }
+
+    /// As [`issue_through`](Self::issue_through), for certificates that may be refused.
+    pub(super) fn try_issue(
+        &self,
+        parameters: &CertificateParams,
+        others: &[&Self],
+    ) -> Result<Identity, KeyError> {
         let key = KeyPair::generate_for(&PKCS_ED25519).unwrap();
         let cert = parameters.signed_by(&key, &self.issuer).unwrap();
         let mut chain = super::identity::pem("CERTIFICATE", cert.der()).to_string();
         others.iter().for_each(|other| chain.push_str(&other.pem()));
-        Identity::from_pem(chain.as_bytes(), key.serialize_pem_text().as_bytes()).unwrap()
+        Identity::from_pem(chain.as_bytes(), key.serialize_pem_text().as_bytes())
     }
 
     /// Returns a certificate for a key of which only the public half exists.
@@ -118,6 +127,14 @@ impl PemText for KeyPair {
     fn serialize_pem_text(&self) -> String {
         super::identity::pem("PRIVATE KEY", self.serialized_der()).to_string()
     }
+}
+
+/// Returns parameters of a certificate with this number of names of 64 bytes, and with an address.
+pub(super) fn with_many_names(count: usize) -> CertificateParams {
+    let names: Vec<String> = (0..count).map(|at| format!("{at:056}.example")).collect();
+    let mut names: Vec<&str> = names.iter().map(|name| &**name).collect();
+    names.push("192.0.2.7");
+    parameters(&names)
 }
 
 /// Returns the trust in the keys of identities, which get the names `a`, `b`, and so on.

@@ -446,9 +446,5 @@ mod dishonest {
         pub(in crate::secure) fn show(&mut self, cert: Arc<CertifiedKey>) {
             Arc::make_mut(&mut self.config).cert_resolver = Arc::new(Shown(Some(cert)));
         }
-
-        pub(in crate::secure) fn forget(&self) {
-            self.sessions.forget();
-        }
     }
 }

@@ -143,7 +143,7 @@ pub(crate) const EDGES: &[(&str, &[&str])] = &[
             "sys",
         ],
     ),
-    ("fuzzing", &["binding", "call", "device", "interface", "path", "protocol", "value"]),
+    ("fuzzing", &["binding", "call", "device", "interface", "path", "protocol", "secure", "value"]),
 ];
 
 /// The edges (uses of one room by another) that close a cycle, each with its reason.

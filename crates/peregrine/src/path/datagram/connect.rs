@@ -22,7 +22,7 @@ use crate::keeper::{Keeper, Next, Watch};
 use crate::limits;
 use crate::path::bind::{BoundPath, Connect, Inquiry, STAGGER, Target, Wanted, system, until};
 use crate::path::options::{BindOptions, EthernetDevice};
-use crate::path::security::ClientSecurity;
+use crate::path::security::{ClientSecurity, watch_trust};
 use crate::protocol::exchange::bind::{BindRequest, ExportName};
 use crate::registry::Registry;
 use crate::sync::Rank;
@@ -77,6 +77,8 @@ struct Maintained {
     // Fields are dropped in this order. So the keeper's timer ends before this reference to the association
     // does.
     watch: Watch,
+    /// Looks whether the server is still trusted, if packets are encrypted.
+    _trust: Option<Watch>,
     association: Arc<Association>,
     mark: ForkMark,
 }
@@ -240,7 +242,13 @@ fn maintained(association: Arc<Association>) -> Result<Arc<Maintained>, CallErro
         .watch_timer(tick)
         .map_err(system("cannot start the timer that maintains the association"))?;
     let mark = ForkMark::of_process().map_err(system("no memory for the fork mark"))?;
-    Ok(Arc::new(Maintained { watch, association, mark }))
+    let look = |channel: &ClientChannel| {
+        let weak = Arc::downgrade(&association);
+        watch_trust(&keeper, Arc::clone(channel.server()), weak, Association::distrust)
+    };
+    let trust = association.channel().map(look).transpose();
+    let _trust = trust.map_err(system("cannot start the timer that looks at the trust"))?;
+    Ok(Arc::new(Maintained { watch, _trust, association, mark }))
 }
 
 /// The parts that a binding over a link needs to continue over UDP.

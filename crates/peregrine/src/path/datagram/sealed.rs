@@ -16,6 +16,8 @@ mod off;
 #[cfg(feature = "secure")]
 mod server;
 
+#[cfg(all(feature = "secure", any(test, fuzzing)))]
+pub(crate) use client::seal_of;
 #[cfg(feature = "secure")]
 pub(crate) use client::shake_hands;
 #[cfg(not(feature = "secure"))]
@@ -29,7 +31,7 @@ use std::sync::Arc;
 use crate::address::Place;
 use crate::device::sealed::PacketSeal;
 use crate::keeper::Watch;
-use crate::path::security::{ClientSecurity, SecurityKey};
+use crate::path::security::{AcceptedServer, ClientSecurity, SecurityKey};
 use crate::protocol::exchange::bind::Nonce;
 use crate::protocol::exchange::time::Moment;
 use crate::sys::Address;
@@ -79,6 +81,7 @@ pub(crate) struct ClientChannel {
     incarnation: u64,
     /// Says how packets are encrypted, and who the server is.
     words: Arc<str>,
+    server: Arc<AcceptedServer>,
 }
 
 impl ClientChannel {
@@ -95,6 +98,11 @@ impl ClientChannel {
     /// Returns the random number that identifies the run of the server that made the handshake.
     pub(crate) const fn incarnation(&self) -> u64 {
         self.incarnation
+    }
+
+    /// Returns the server.
+    pub(crate) const fn server(&self) -> &Arc<AcceptedServer> {
+        &self.server
     }
 
     /// Says how packets are encrypted, and who the server is.

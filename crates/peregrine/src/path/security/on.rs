@@ -127,7 +127,13 @@ impl ClientSecurity {
         Ok(self.client(expected, wire))
     }
 
-    /// Makes the handshake on a new connection. Returns the encrypted stream, and the server in words.
+    /// Returns a server that this client has accepted.
+    pub(crate) fn accepted(&self, server: &Peer) -> AcceptedServer {
+        let (trust, peer) = (self.trust.clone(), server.clone());
+        AcceptedServer { trust, peer, seen: AtomicU64::new(u64::MAX) }
+    }
+
+    /// Makes the handshake on a new connection. Returns the encrypted stream, and the server.
     ///
     /// # Errors
     /// If one side refuses the other, or the server does not use TLS.
@@ -136,7 +142,7 @@ impl ClientSecurity {
         mut stream: Stream,
         place: &Place,
         until: Instant,
-    ) -> Result<(Stream, String), CallError> {
+    ) -> Result<(Stream, AcceptedServer), CallError> {
         let client = self.client_at(place, Wire::Stream)?;
         let shaking = "the handshake of TLS";
         let failed = |error| explained(shaking, error);
@@ -162,18 +168,37 @@ impl ClientSecurity {
                 return Err(error.with_advice(NO_TLS));
             }
         }
-        let server = sealed.peer().map(in_words);
+        let server = self.accepted(sealed.peer().expect("the handshake has ended"));
         stream.set_seal(sealed);
-        Ok((stream, server.unwrap_or_default()))
+        Ok((stream, server))
     }
 }
 
-/// Says how calls are encrypted, and who the server is.
-pub(crate) fn in_words(server: &Peer) -> String {
-    let key = server.fingerprint().to_string();
-    let name = Some(server.to_string()).filter(|name| *name != key);
-    let name = name.map(|name| format!(" of `{name}`")).unwrap_or_default();
-    format!("encrypted by TLS 1.3 with the key {key}{name}")
+/// A server that a client has accepted.
+#[derive(Debug)]
+pub(crate) struct AcceptedServer {
+    trust: Trust,
+    peer: Peer,
+    /// The number of changes of the trust at the last look.
+    seen: AtomicU64,
+}
+
+impl AcceptedServer {
+    /// Says how calls are encrypted, and who the server is.
+    pub(crate) fn in_words(&self) -> String {
+        let key = self.peer.fingerprint().to_string();
+        let name = Some(self.peer.to_string()).filter(|name| *name != key);
+        let name = name.map(|name| format!(" of `{name}`")).unwrap_or_default();
+        format!("encrypted by TLS 1.3 with the key {key}{name}")
+    }
+
+    /// Returns whether the client would still accept the server. It judges the server only after a change,
+    /// and at the first look: the trust may have changed after the handshake.
+    pub(crate) fn is_still_trusted(&self) -> bool {
+        // The changes are counted before the server is judged, so no change is missed.
+        let changes = self.trust.changes();
+        self.seen.swap(changes, Ordering::Relaxed) == changes || self.trust.still_trusts(&self.peer)
+    }
 }
 
 /// Returns whether an error means that the peer has ended the connection.

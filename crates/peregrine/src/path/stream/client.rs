@@ -263,6 +263,12 @@ impl Connection {
         CallError::new(kind_of(reason), executed, reason.to_string())
     }
 
+    /// Ends the connection because the key of the server is not trusted any more.
+    #[cold]
+    pub(super) fn distrust(&self) {
+        self.end(EndReason::Distrusted);
+    }
+
     /// Ends the connection, and wakes all callers.
     #[cold]
     fn end(&self, reason: EndReason) {
@@ -677,6 +683,7 @@ const fn kind_of(reason: &EndReason) -> Kind {
         | EndReason::Sending(_)
         | EndReason::Receiving(_)
         | EndReason::PartlySent
-        | EndReason::Silent(_) => Kind::ServerGone,
+        | EndReason::Silent(_)
+        | EndReason::Distrusted => Kind::ServerGone,
     }
 }

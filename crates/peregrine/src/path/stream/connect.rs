@@ -20,7 +20,7 @@ use crate::path::bind::{
     system, violated,
 };
 use crate::path::options::BindOptions;
-use crate::path::security::{ClientSecurity, SecurityKey};
+use crate::path::security::{AcceptedServer, ClientSecurity, SecurityKey, watch_trust};
 use crate::protocol::description;
 use crate::protocol::stream::{self as wire, BindGrant, BindRequest, Header, Refused};
 use crate::registry::Registry;
@@ -61,6 +61,8 @@ struct JoinedConnection {
     // The watch must be dropped first. Then the keeper no longer watches the connection when the other fields
     // are dropped.
     _watch: Watch,
+    /// Looks whether the server is still trusted, if the connection is encrypted.
+    _trust: Option<Watch>,
     connection: Arc<Connection>,
     epoch: u64,
     mark: ForkMark,
@@ -176,19 +178,19 @@ fn bound(header: &Header, body: &[u8]) -> Result<BindGrant, CallError> {
     BindGrant::from_bytes(body).ok_or_else(unreadable)
 }
 
-/// Connects to a place. If the binding is secure, also makes the handshake. Returns the stream, and says in
-/// words how it is encrypted, if it is.
+/// Connects to a place. If the binding is secure, also makes the handshake. Returns the stream, and the
+/// server if the stream is encrypted.
 fn open(
     place: &Place,
     security: Option<&ClientSecurity>,
     congestion: Option<&str>,
     until: Instant,
-) -> Result<(Stream, Option<String>), CallError> {
+) -> Result<(Stream, Option<AcceptedServer>), CallError> {
     let stream = connect(&place.resolve()?, congestion, until)?;
     match security {
         None => Ok((stream, None)),
         Some(security) => {
-            security.connect(stream, place, until).map(|(stream, sealed)| (stream, Some(sealed)))
+            security.connect(stream, place, until).map(|(stream, server)| (stream, Some(server)))
         }
     }
 }
@@ -248,10 +250,10 @@ fn bind_for(
         }
         None => {
             let congestion = options.congestion.as_deref();
-            let (stream, sealed) = open(place, security, congestion, until)?;
+            let (stream, server) = open(place, security, congestion, until)?;
             let (header, body) = ask_alone(&stream, wire::MessageKind::Bind, &request, until)?;
             let bound = bound(&header, &body)?;
-            let joined = Arc::new(join(stream, sealed, &bound, frame_bytes, options)?);
+            let joined = Arc::new(join(stream, server, &bound, frame_bytes, options)?);
             connections.push(Arc::downgrade(&joined));
             (joined, bound)
         }
@@ -282,7 +284,7 @@ fn bind_for(
 /// Creates the shared connection from a socket on which a binding was made, and registers it with the keeper.
 fn join(
     stream: Stream,
-    sealed: Option<String>,
+    server: Option<AcceptedServer>,
     bound: &BindGrant,
     message_bytes: usize,
     options: &BindOptions,
@@ -298,6 +300,13 @@ fn join(
     let watcher = Arc::new(Watcher(Arc::clone(&connection)));
     let watch = keeper.watch(watcher).map_err(system("watching the connection"))?;
     connection.set_watch(watch.handle());
+    let sealed = server.as_ref().map(AcceptedServer::in_words);
+    let look = |server: AcceptedServer| {
+        let weak = Arc::downgrade(&connection);
+        watch_trust(&keeper, Arc::new(server), weak, Connection::distrust)
+    };
+    let trust = server.map(look).transpose().map_err(system("watching the trust"))?;
     let to = connection.stream().peer().ok();
-    Ok(JoinedConnection { _watch: watch, connection, epoch: bound.epoch, mark, to, sealed })
+    let (epoch, _watch, _trust) = (bound.epoch, watch, trust);
+    Ok(JoinedConnection { _watch, _trust, connection, epoch, mark, to, sealed })
 }

@@ -137,6 +137,9 @@ pub(crate) enum EndReason {
     PartlySent,
     /// The server was silent for this long, although the client sent probes.
     Silent(Duration),
+    /// The key of the server is not trusted any more.
+    #[cfg_attr(not(feature = "secure"), allow(dead_code))] // without TLS, no server has a key
+    Distrusted,
 }
 
 impl EndReason {
@@ -161,6 +164,7 @@ impl core::fmt::Display for EndReason {
                 let ms = silence.as_millis();
                 write!(f, "nothing was received from the server for {ms} ms, despite probes")
             }
+            Self::Distrusted => f.write_str("this side does not trust the server any more"),
         }
     }
 }

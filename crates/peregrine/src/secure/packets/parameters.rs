@@ -36,7 +36,7 @@ pub(crate) struct Parameters {
 }
 
 impl Parameters {
-    pub(super) fn to_bytes(self) -> Vec<u8> {
+    pub(crate) fn to_bytes(self) -> Vec<u8> {
         let mut bytes = vec![VERSION, 0];
         bytes.extend(((self.piece / 16) as u16).to_le_bytes());
         bytes.extend(self.message_bytes_max.to_le_bytes());
@@ -52,7 +52,7 @@ impl Parameters {
     ///
     /// # Errors
     /// Fails with a text if the bytes are not parameters, or are of another version.
-    pub(super) fn from_bytes(bytes: &[u8]) -> Result<Self, String> {
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Self, String> {
         match bytes.first() {
             Some(&VERSION) => {}
             Some(other) => {

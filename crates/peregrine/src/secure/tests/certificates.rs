@@ -6,7 +6,7 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 use super::super::peer::Role;
 use super::super::refusal::Refusal;
 use super::super::{Identity, Trust};
-use super::{Authority, keys, lines, parameters, shown};
+use super::{Authority, keys, lines, parameters, shown, with_many_names};
 use crate::limits;
 
 fn judge(trust: &Trust, chain: &[CertificateDer<'_>]) -> Result<super::super::Peer, Refusal> {
@@ -28,6 +28,17 @@ fn chains_lead_through_other_authorities_to_a_trusted_one() {
     assert!(is_wrong(&other.issue_through(&names, &[&middle])));
     // A certificate that is no CA signs nothing.
     assert!(judge(&middle.trust(), &shown(&middle.issue(&names))).is_ok());
+}
+
+#[test]
+fn certificates_that_fit_into_no_handshake_are_refused_when_they_are_loaded() {
+    let root = Authority::new("root");
+    let issue = |count| root.try_issue(&with_many_names(count), &[&root]);
+    let largest = (1..).take_while(|count| issue(*count).is_ok()).last().unwrap();
+    let bytes: usize = shown(&issue(largest).unwrap()).iter().map(|cert| cert.len()).sum();
+    assert!(limits::CHAIN_BYTES_MAX - bytes < 66, "{bytes}");
+    let error = issue(largest + 1).unwrap_err().to_string();
+    assert!(error.contains("bytes, and a handshake has room for 13312"), "{error}");
 }
 
 #[test]

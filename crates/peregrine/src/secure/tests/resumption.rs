@@ -1,5 +1,8 @@
 //! Handshakes that are resumed, and when they must not be.
 
+use std::time::{Duration, SystemTime};
+
+use rcgen::date_time_ymd;
 use rustls::server::StoresServerSessions as _;
 
 use super::super::refusal::{PeerReason, Refusal};
@@ -74,20 +77,40 @@ fn a_new_certificate_ends_all_sessions_and_is_shown() {
 
 #[test]
 fn a_peer_that_is_refused_after_a_resumed_handshake_cannot_resume_again() {
-    for wire in WIRES {
-        let authority = Authority::new("CA");
-        let names = parameters(&["192.0.2.7"]);
-        let (ada, bob) = (authority.issue(&names), authority.issue(&names));
-        let client = tls::client(&ada, &authority.trust(), expected("192.0.2.7"), wire);
-        let server = tls::server(&bob, &authority.trust(), wire);
-        assert!(shake(&client, &server, wire).server.is_ok());
-        assert!(shake(&client, &server, wire).is_resumed);
-        // As when a certificate has expired since the first handshake.
-        server.forget();
-        let ended = shake(&client, &server, wire);
-        assert!(!ended.is_resumed && ended.server.is_ok());
-        client.forget();
-        assert!(!shake(&client, &server, wire).is_resumed);
+    let authority = Authority::new("CA");
+    let names = parameters(&["192.0.2.7"]);
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    let mut short = names.clone();
+    short.not_after = date_time_ymd(1970, 1, 1) + now + Duration::from_secs(4);
+    let (lasting, expiring) = (authority.issue(&names), authority.issue(&short));
+    let cases = WIRES.map(|wire| {
+        [[&expiring, &lasting], [&lasting, &expiring]].map(|[ada, bob]| {
+            let client = tls::client(ada, &authority.trust(), expected("192.0.2.7"), wire);
+            let server = tls::server(bob, &authority.trust(), wire);
+            let first = shake(&client, &server, wire);
+            assert!(first.server.is_ok() && first.client.is_ok(), "{first:?}");
+            let second = shake(&client, &server, wire);
+            assert!(second.is_resumed && second.server.is_ok() && second.client.is_ok());
+            (client, server, wire)
+        })
+    });
+    for (at, (client, server, wire)) in cases.iter().flatten().enumerate() {
+        // A change of the trust would end all sessions. Only the time changes.
+        let ended = loop {
+            let ended = shake(client, server, *wire);
+            assert!(ended.is_resumed, "{ended:?}");
+            if ended.server.is_err() || ended.client.is_err() {
+                break ended;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        let refused = if at % 2 == 0 { ended.server } else { ended.client };
+        assert!(matches!(refused, Err(Refusal::Expired { .. })), "{refused:?}");
+        // The side that has refused makes full handshakes only, and these are refused, too.
+        let again = shake(client, server, *wire);
+        assert!(!again.is_resumed, "{again:?}");
+        let refused = if at % 2 == 0 { again.server } else { again.client };
+        assert!(matches!(refused, Err(Refusal::Expired { .. })), "{refused:?}");
     }
 }
 

@@ -192,3 +192,25 @@ fn refused_client_learns_why_with_its_first_receive() {
     parts.push(Window::from(&b"never"[..]));
     assert_eq!(streams[0].send(&mut parts, false).unwrap_err().kind(), io::ErrorKind::InvalidData);
 }
+
+/// A server that stops says so, and may receive for some time after that.
+#[test]
+fn invalid_bytes_after_the_end_was_announced_are_ignored() {
+    let [client, server] = sealed();
+    server.shut_down_sending();
+    // A record of 5 bytes that no key has encrypted, written to the socket itself.
+    let forged = [23, 3, 3, 0, 5, 1, 2, 3, 4, 5];
+    rustix::net::send(client.as_fd(), &forged, rustix::net::SendFlags::empty()).unwrap();
+    server.wait(WaitFor::Readable, Some(Instant::now() + LONG)).unwrap();
+    let mut all = Vec::new();
+    let error = receive(&server, [1, 0], &mut all).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+    client.shut_down_sending();
+    let end = Instant::now() + LONG;
+    // The announcement of the client may arrive before the end of its bytes.
+    while !matches!(receive(&server, [1, 0], &mut all), Ok(0)) && Instant::now() < end {
+        server.wait(WaitFor::Readable, Some(end)).unwrap();
+    }
+    assert_eq!(receive(&server, [1, 0], &mut all).unwrap(), 0);
+    assert!(all.is_empty());
+}

@@ -98,6 +98,8 @@ pub(super) enum LostReason {
     /// Another server answers over the association's sockets. The server was restarted, or a load balancer
     /// now chooses another server.
     AnotherServer = 3,
+    /// The key of the server is not trusted any more.
+    Distrusted = 4,
 }
 
 impl LostReason {
@@ -110,6 +112,7 @@ impl LostReason {
             Self::AnotherServer => {
                 "another server answers there: it was restarted, or several servers share the address"
             }
+            Self::Distrusted => "this side does not trust the server any more",
         };
         CallError::not_executed(Kind::ServerGone, Phase::Call, text)
     }
@@ -240,6 +243,7 @@ impl Association {
             0 => None,
             2 => Some(LostReason::AddressLost),
             3 => Some(LostReason::AnotherServer),
+            4 => Some(LostReason::Distrusted),
             _ => Some(LostReason::Silent),
         }
     }
@@ -249,6 +253,16 @@ impl Association {
     #[cold]
     pub(super) fn lose(&self, why: LostReason) {
         let _ = self.lost.compare_exchange(0, why as u32, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Ends the use of the association because the key of its server is not trusted any more. Calls in
+    /// progress get no more packets.
+    #[cold]
+    pub(crate) fn distrust(&self) {
+        self.lose(LostReason::Distrusted);
+        if let Some(channel) = &self.channel {
+            channel.seal().end();
+        }
     }
 
     // Sockets and handles.

@@ -11,7 +11,7 @@ use crate::device::sealed::{Opened, PacketSeal};
 use crate::device::{Route, Socket, Until};
 use crate::error::{CallError, Kind, Phase};
 use crate::path::datagram::peer::{moment, silent};
-use crate::path::security::{denied, in_words};
+use crate::path::security::denied;
 use crate::protocol::exchange::bind::{BIND_BYTES, BindMessage, Cookie, Nonce};
 use crate::protocol::exchange::header::{HEADER_BYTES, Header, PacketKind, SHAKE_BYTES_MAX};
 use crate::protocol::exchange::message::{PIECE_MAX, PIECE_MIN};
@@ -82,10 +82,11 @@ pub(crate) fn shake_hands(
             Err(error) => return Err(failed(error)),
         }
     };
-    let words = in_words(channel.peer()).into();
+    let server = Arc::new(wants.security.accepted(channel.peer()));
+    let words = server.in_words().into();
     let incarnation = channel.theirs().incarnation;
     let seal = Arc::new(ClientSeal(channel));
-    Ok(ClientChannel { seal, key: wants.key(), incarnation, words })
+    Ok(ClientChannel { seal, key: wants.key(), incarnation, words, server })
 }
 
 /// Returns the address of IPv6 that a host with a hardware address has on its link by default.
@@ -125,6 +126,12 @@ impl ClientSeal {
     }
 }
 
+/// Returns the seal of a client's sockets.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn seal_of(channel: Arc<Channel>) -> Arc<dyn PacketSeal> {
+    Arc::new(ClientSeal(channel))
+}
+
 impl PacketSeal for ClientSeal {
     fn connection(&self) -> Option<[u8; 8]> {
         Some(self.number())
@@ -148,5 +155,9 @@ impl PacketSeal for ClientSeal {
             (header.kind == PacketKind::Refused && is_ours).then_some(())
         });
         if refused.is_some() { Opened::Unreachable } else { Opened::Dropped }
+    }
+
+    fn end(&self) {
+        self.0.end();
     }
 }

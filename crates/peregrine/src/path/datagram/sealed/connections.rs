@@ -158,6 +158,15 @@ impl<C: Send + Sync + 'static> Connections<C> {
         (0..made).filter_map(|at| self.entries.get(at)?.lock().clone()).collect()
     }
 
+    /// Returns the number of places that are reserved or have connections.
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn in_use(&self) -> usize {
+        let places = self.places.lock();
+        let in_use = places.made as usize - places.free.len();
+        assert_eq!(places.hosts.values().sum::<usize>(), in_use);
+        in_use
+    }
+
     /// Ends a connection. Returns whether there was one with this number.
     pub(super) fn end(&self, number: &ConnectionNumber) -> bool {
         let Some(place) = self.place(number) else { return false };

@@ -4,6 +4,9 @@
 //! In clear, a server takes only `HELLO` and `SHAKE`. All other packets in clear, and packets with keys that it
 //! does not know, are refused in clear: for the client that is only a hint.
 
+#[cfg(any(test, fuzzing))]
+mod fuzzing;
+
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::collections::{HashMap, VecDeque};

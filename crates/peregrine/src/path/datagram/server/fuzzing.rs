@@ -3,6 +3,11 @@
 
 #![allow(missing_docs)]
 
+#[cfg(feature = "secure")]
+pub(crate) mod sealed;
+#[cfg(feature = "secure")]
+pub(crate) mod shaking;
+
 use core::sync::atomic::AtomicU32;
 use std::io;
 use std::net::SocketAddr;
@@ -130,7 +135,7 @@ impl Datagrams {
     /// # Panics
     /// If memory is still charged after the target has forgotten all clients.
     pub fn take(&mut self, mut input: &[u8]) {
-        let handles = self.bind();
+        let handles = bind(&self.service, &self.closed_port.into(), None);
         let mut waiting = Vec::new();
         while let Some(([how, which, ahead, low, high], rest)) = input.split_first_chunk() {
             let bytes = usize::from(u16::from_le_bytes([*low, *high]));
@@ -168,40 +173,42 @@ impl Datagrams {
         waiting.into_iter().for_each(|work| {
             self.service.run(&mut self.receiver, work);
         });
-        self.forget(handles.iter().filter_map(|handle| self.service.records.record(handle.place)));
+        let of_handle = |handle: &Handle| self.service.records.record(handle.place);
+        forget(&self.service, handles.iter().filter_map(of_handle));
         self.inputs = self.inputs.wrapping_add(1);
         // If an input contained a valid cookie, further handles may be bound, and their records may still
         // hold memory. Then all records are forgotten.
         if self.service.calls.any() || self.inputs.is_multiple_of(ALL_EVERY) {
-            self.forget(self.service.records.all());
+            forget(&self.service, self.service.records.all());
         }
         assert!(!self.service.calls.any(), "bytes are charged although no call exists");
     }
+}
 
-    fn bind(&self) -> Vec<Handle> {
-        let wish = BindRequest {
-            name: ExportName::new(b"only").expect("a name"),
-            digest: None,
-            handles: HANDLES as u16,
-            piece: 512,
-            result_bytes_max: BYTES as u32,
-            credits: 50,
-            payload_check: false,
-        };
-        let granted = self.service.grant(moment(), &wish, &self.closed_port.into(), None);
-        granted.expect("handles").handles().iter().map(|granted| granted.handle).collect()
-    }
+/// Binds, and returns the handles. `connection` is the sealed connection of the client, if it has one.
+fn bind(service: &ServerSocket, from: &Address, connection: Option<[u8; 8]>) -> Vec<Handle> {
+    let wish = BindRequest {
+        name: ExportName::new(b"only").expect("a name"),
+        digest: None,
+        handles: HANDLES as u16,
+        piece: 512,
+        result_bytes_max: BYTES as u32,
+        credits: 50,
+        payload_check: false,
+    };
+    let granted = service.grant(moment(), &wish, from, connection).expect("handles");
+    granted.handles().iter().map(|granted| granted.handle).collect()
+}
 
-    fn forget<'a>(&self, records: impl Iterator<Item = &'a Record>) {
-        let mut table = self.service.table.lock();
-        for record in records {
-            let mut inner = record.0.lock();
-            assert_ne!(inner.server_end.phase(), RecordPhase::Running, "a procedure still runs");
-            assert!(inner.server_end.phase() != RecordPhase::Replied || inner.result.is_some());
-            if inner.server_end.phase() != RecordPhase::Vacant {
-                self.service.forget(&mut inner, &mut ThreadCache::default());
-                table.release(inner.server_end.bound_handle().place);
-            }
+fn forget<'a>(service: &ServerSocket, records: impl Iterator<Item = &'a Record>) {
+    let mut table = service.table.lock();
+    for record in records {
+        let mut inner = record.0.lock();
+        assert_ne!(inner.server_end.phase(), RecordPhase::Running, "a procedure still runs");
+        assert!(inner.server_end.phase() != RecordPhase::Replied || inner.result.is_some());
+        if inner.server_end.phase() != RecordPhase::Vacant {
+            service.forget(&mut inner, &mut ThreadCache::default());
+            table.release(inner.server_end.bound_handle().place);
         }
     }
 }

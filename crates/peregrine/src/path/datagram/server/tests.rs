@@ -16,7 +16,7 @@ use crate::protocol::exchange::table::{ASSEMBLING_MIN, REPLIED_MIN};
 
 /// An [`ExportHost`] with one export, whose procedures do nothing.
 #[derive(Default)]
-struct Nothing {
+pub(super) struct Nothing {
     is_withdrawn: bool,
     bindings: Arc<AtomicU32>,
 }

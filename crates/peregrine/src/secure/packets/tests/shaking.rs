@@ -4,7 +4,7 @@ use rcgen::date_time_ymd;
 use rustls::HandshakeKind;
 
 use super::*;
-use crate::secure::tests::{Authority, expected, keys, pair, parameters};
+use crate::secure::tests::{Authority, expected, keys, pair, parameters, with_many_names};
 use crate::secure::{Identity, PeerReason, Refusal, tls};
 
 #[test]
@@ -53,6 +53,20 @@ fn long_certificates_need_several_packets() {
         assert!(seed > 0 || world.now < Moment(60 * MILLISECOND), "{:?}", world.now);
         client.forget();
     }
+}
+
+/// No certificates that can be loaded are too long for a handshake.
+#[test]
+fn largest_certificates_of_both_ends_fit_into_a_handshake() {
+    let authority = Authority::new("CA");
+    let issue = |count| authority.try_issue(&with_many_names(count), &[]);
+    let largest = (1..).take_while(|count| issue(*count).is_ok()).last().unwrap();
+    let [ada, bob] = [(); 2].map(|()| issue(largest).unwrap());
+    let client = tls::client(&ada, &authority.trust(), expected("192.0.2.7"), Wire::Exchange);
+    let server = tls::server(&bob, &authority.trust(), Wire::Exchange);
+    let mut world = World::new(&client, &server);
+    world.run(&mut Dice::new(1), [0, 0]);
+    world.channels();
 }
 
 #[test]
