@@ -1582,3 +1582,5 @@ end
 register_all()
 peregrine.prefs_changed = register_all
 DissectorTable.get("ethertype"):add(ETHER_TYPE, over_ethernet)
+-- What TLS carries, if Wireshark has the keys (`tls.keylog_file`). The name is that of ALPN.
+DissectorTable.get("tls.alpn"):add("peregrine/1", over_tcp)

@@ -13,6 +13,7 @@ use peregrine::json::Bytes;
 use crate::completions::{self, Shell};
 use crate::keys::args::Keys;
 use crate::security::Security;
+use crate::unseal::args::Unseal;
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -35,6 +36,9 @@ Environment:
   PEREGRINE_DIR    the runtime directory, in which servers export and clients search first
   PEREGRINE_HOSTS  the hosts file, which maps names to the machines that serve them
   PEREGRINE_KEYS   the directory of the own key and of the keys that are trusted
+  PEREGRINE_KEY_LOG
+                   a file to which the keys of encrypted connections are appended, so that Wireshark can
+                   decrypt captures of them. Anyone with the file can read these calls
   NO_COLOR         disables colours, also on a terminal";
 
 /// Calls procedures of servers on this machine and over networks, and inspects servers.
@@ -183,6 +187,8 @@ pub(crate) enum Command {
     Clean(Clean),
     /// Make the key of this user, show it, and say which keys of others are trusted
     Keys(Keys),
+    /// Open the encrypted packets of a capture with logged keys, so that Wireshark shows the calls
+    Unseal(Unseal),
     /// Print a completion script for a shell: commands, options, exports, procedures, parameters
     Completions {
         /// Which shell

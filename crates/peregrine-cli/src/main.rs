@@ -32,6 +32,7 @@ mod saved;
 mod security;
 mod serve;
 mod stat;
+mod unseal;
 mod usage;
 
 use std::process::ExitCode;
@@ -59,6 +60,7 @@ fn main() -> ExitCode {
 fn run(arguments: Arguments, format: Format) -> Result<(), Failure> {
     let Arguments { format: written, color: colour, security, command } = arguments;
     security.choose()?;
+    let _reported = security::ReportKeyLog;
     match command.unwrap_or_default() {
         Command::Demo(demo) => demo::run(&demo, format, colour),
         Command::Serve(serve) => serve::run(&serve, format),
@@ -79,6 +81,7 @@ fn run(arguments: Arguments, format: Format) -> Result<(), Failure> {
         Command::Doctor(doctor) => doctor::run(&doctor, format),
         Command::Clean(clean) => clean::run(&clean, format),
         Command::Keys(keys) => keys::run(&keys, format),
+        Command::Unseal(unseal) => unseal::run(&unseal, format),
         Command::Completions { shell } => completions::run(shell, format),
         Command::Man(man) => man::run(&man, format),
         Command::DemoServer(part) => demo::serve_directions(&part),

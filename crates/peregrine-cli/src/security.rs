@@ -1,5 +1,5 @@
 //! The identity that this process shows to peers on networks, and the peers that it trusts: `--identity`,
-//! `--trust` and `--expect`.
+//! `--trust` and `--expect`. Also the file for their keys, which the environment may name.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock};
@@ -97,6 +97,7 @@ impl Security {
             }
         };
         let identity = identity.map_err(|error| failed("cannot read the key", &error, advice))?;
+        log_keys(&identity)?;
         Ok(Chosen {
             identity,
             trust: self.trusted(directory.as_ref())?,
@@ -137,6 +138,41 @@ fn of_environment() -> Result<KeyDirectory, Failure> {
     let advice = "write --identity=DIR, or set PEREGRINE_KEYS";
     KeyDirectory::of_environment()
         .map_err(|error| failed("no directory for keys is known", &error, advice))
+}
+
+/// The variable that names a file for the keys of connections.
+const KEY_LOG: &str = "PEREGRINE_KEY_LOG";
+
+/// The identity whose keys are logged.
+static LOGGED: OnceLock<Identity> = OnceLock::new();
+
+/// Lets the keys of connections be written to a file, if the environment names one. Prints a note, because
+/// anyone with the file can read the calls.
+fn log_keys(identity: &Identity) -> Result<(), Failure> {
+    let Some(path) = std::env::var_os(KEY_LOG).filter(|path| !path.is_empty()) else {
+        return Ok(());
+    };
+    let advice = "let PEREGRINE_KEY_LOG name a file that only you can read, or unset it";
+    let logged = identity.log_keys_to(&path);
+    logged.map_err(|error| failed("cannot log keys", &error, advice))?;
+    if LOGGED.set(identity.clone()).is_ok() {
+        output::note(format_args!(
+            "the keys of encrypted calls are written to {}: anyone with this file can read the calls",
+            Path::new(&path).display()
+        ));
+    }
+    Ok(())
+}
+
+/// Reports at the end of a command that keys could not be written to the file, if so.
+pub(crate) struct ReportKeyLog;
+
+impl Drop for ReportKeyLog {
+    fn drop(&mut self) {
+        if let Some(problem) = LOGGED.get().and_then(Identity::problem) {
+            output::note(problem);
+        }
+    }
 }
 
 /// Returns the list of keys and the list of CAs at a path, which is a directory or one of these files.
@@ -203,7 +239,9 @@ impl Listening {
         let advice = "`peregrine keys show` checks the key";
         let failed = |error: KeyError| failed("cannot read the key of this user", &error, advice);
         let identity = directory.identity().map_err(failed)?;
-        Ok(Some((identity, directory.trust().map_err(failed)?).into()))
+        let trust = directory.trust().map_err(failed)?;
+        log_keys(&identity)?;
+        Ok(Some((identity, trust).into()))
     }
 
     /// Lets a server listen at an endpoint.

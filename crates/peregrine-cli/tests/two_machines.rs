@@ -103,6 +103,7 @@ impl Machines {
         for name in ["XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "PEREGRINE_HOSTS", "PEREGRINE_KEYS"] {
             command.env_remove(name);
         }
+        command.env_remove("PEREGRINE_KEY_LOG");
         command
     }
 }

@@ -44,6 +44,7 @@
 //! * [`CHAIN_BYTES_MAX`] (13 KiB): an identity with larger certificates is refused.
 //! * [`TLS_SESSIONS_MAX`], [`TLS_SESSION_BYTES_MAX`], [`TLS_SESSION_TIME`] (1024, 8 KiB, 1 hour): a server
 //!   keeps this number of handshakes that clients may resume. Others make a full handshake.
+//! * [`KEY_LOG_CONNECTIONS_MAX`] (16,384): a key log with more connections is refused.
 //! * [`TLS_SERVERS_MAX`] (64): a client resumes handshakes with the servers that it used last.
 //!
 //! Limits of memory and sessions on one machine:
@@ -232,6 +233,9 @@ pub const CHAIN_BYTES_MAX: usize = 13 << 10;
 
 /// The maximum number of certificates that an identity has, or that a peer shows.
 pub const CERTIFICATES_MAX: usize = 8;
+
+/// The maximum number of connections in a key log with which sealed packets are opened.
+pub const KEY_LOG_CONNECTIONS_MAX: usize = 16_384;
 
 /// The maximum number of handshakes that a server lets its clients resume.
 pub const TLS_SESSIONS_MAX: usize = 1024;

@@ -3,8 +3,8 @@
 //! To document a new command, add an entry to [`CASES`]. Nothing else is needed.
 
 use super::world::{
-    World, leave_interfaces, leave_keys, leave_no_keys, leave_onc_interfaces, leave_open_key,
-    leave_something_dead, leave_trusted_keys, nothing,
+    World, leave_capture, leave_interfaces, leave_keys, leave_no_keys, leave_onc_interfaces,
+    leave_open_key, leave_something_dead, leave_trusted_keys, nothing,
 };
 
 /// A section of the document.
@@ -486,6 +486,26 @@ pub(crate) static CASES: &[Case] = &[
             Step { line: "keys untrust kara", code: 3, before: leave_trusted_keys, ..STEP },
             Step { line: "keys show", code: 3, before: leave_open_key, ..STEP },
             Step { line: "keys", code: 2, shown: &[], ..STEP },
+        ],
+    },
+    Case {
+        title: "unseal",
+        text: "Copies a capture of packets over UDP or raw Ethernet, in the format pcap or pcapng, and opens the \
+               encrypted packets whose keys were logged. Then [the dissector](wireshark/README.md) shows their \
+               calls. A program logs keys after it has called `Identity::log_keys_to`, and the command `peregrine` \
+               does so if `PEREGRINE_KEY_LOG` names a file. Anyone with the keys or the new file can read the \
+               calls. Only its owner can read the new file. Packets without keys stay as they are. Calls over \
+               TCP need no `unseal`, because Wireshark decrypts TLS by itself.",
+        steps: &[
+            Step {
+                line: "unseal calls.pcap --keys keys.log opened.pcap",
+                before: leave_capture,
+                shown: &[Human, Json],
+                ..STEP
+            },
+            Step { line: "unseal calls.pcap --keys kyes.log opened.pcap", code: 3, ..STEP },
+            Step { line: "unseal keys.log --keys keys.log opened.pcap", code: 3, ..STEP },
+            Step { line: "unseal calls.pcap opened.pcap", code: 2, ..STEP },
         ],
     },
     Case {

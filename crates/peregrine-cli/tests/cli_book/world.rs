@@ -161,6 +161,30 @@ pub(crate) fn leave_trusted_keys(world: &World) {
     set_mode(file, 0o644);
 }
 
+/// Writes a capture with a sealed packet in a frame of raw Ethernet, and the key log for it.
+pub(crate) fn leave_capture(world: &World) {
+    let bytes = |text: &str| -> Vec<u8> {
+        let byte = |at| u8::from_str_radix(&text[at..at + 2], 16).unwrap();
+        (0..text.len()).step_by(2).map(byte).collect()
+    };
+    let mut capture = bytes("4d3cb2a10200040000000000000000000000040001000000");
+    let frame = bytes(&[FRAME, PACKET].concat());
+    let length = (frame.len() as u32).to_le_bytes();
+    capture.extend([[0; 4], [0; 4], length, length].concat());
+    capture.extend(frame);
+    std::fs::write(world.sandbox.path("calls.pcap"), capture).unwrap();
+    let log = format!("CLIENT_TRAFFIC_SECRET_0 {} {PACKET_SECRET}\n", "ab".repeat(32));
+    std::fs::write(world.sandbox.path("keys.log"), log).unwrap();
+}
+
+/// The header of a frame, and the endpoints.
+const FRAME: &str = "02000000000202000000000188b500010002";
+/// A sealed packet of a call.
+const PACKET: &str = "5058030105000000030000000300000009080706010203040100000040000100000000000800000008000000\
+    0000000000000000000000000000000000000000c2d44af75b47d0c889324763bdf84f761ca1752e2a37305f";
+/// The secret of its client.
+const PACKET_SECRET: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
+
 /// Writes an identity whose private key others can read.
 pub(crate) fn leave_open_key(world: &World) {
     leave_keys(world);

@@ -46,6 +46,7 @@ impl Sandbox {
         for name in others.iter().chain(&["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "COLUMNS"]) {
             command.env_remove(name);
         }
+        command.env_remove("PEREGRINE_KEY_LOG");
         command
     }
 

@@ -27,6 +27,8 @@ pub enum Overwrite {
 pub(super) enum Guard {
     /// Only the owner may read the file.
     Secret,
+    /// The same, for a file with the keys of connections.
+    Log,
     /// Everybody may read the file, and only the owner may change it.
     Public,
 }
@@ -35,7 +37,7 @@ impl Guard {
     /// The permissions of a file that is made.
     const fn mode(self) -> u32 {
         match self {
-            Self::Secret => 0o600,
+            Self::Secret | Self::Log => 0o600,
             Self::Public => 0o644,
         }
     }
@@ -129,15 +131,37 @@ pub(super) fn read(
     Ok((content, Stamp::of(&found)))
 }
 
+/// Opens a file with the keys of connections for appending. Makes it if it does not exist.
+///
+/// # Errors
+/// [`KeyError::Permissions`] if others than the owner may read the file or replace it.
+pub(super) fn append(path: &Path) -> Result<File, KeyError> {
+    let mut options = OpenOptions::new();
+    options.append(true).create(true).mode(Guard::Log.mode());
+    // Without `O_NONBLOCK`, opening a named pipe would wait for a reader.
+    let file = options.custom_flags(libc::O_NONBLOCK).open(path);
+    let file = file.map_err(|error| KeyError::system("cannot open the key log", path, error))?;
+    let found = file.metadata().map_err(|error| KeyError::system("cannot look at", path, error))?;
+    if !found.is_file() {
+        return Err(KeyError::invalid(path.display().to_string(), "it is no regular file"));
+    }
+    check(path, &found, Guard::Log)?;
+    Ok(file)
+}
+
 /// Checks which users may read, change and replace a file.
 fn check(path: &Path, found: &Metadata, guard: Guard) -> Result<(), KeyError> {
     let own = rustix::process::geteuid().as_raw();
     let denied = |path: &Path, why: String| KeyError::Permissions { path: path.to_owned(), why };
     let (mode, shown) = (found.mode() & 0o7777, path.display());
-    if guard == Guard::Secret && mode & 0o077 != 0 {
-        let why = format!(
-            "others can use this private key (mode {mode:04o}), so it is not used: run `chmod 600 {shown}`"
-        );
+    let is_open = mode & 0o077 != 0;
+    let what = match guard {
+        Guard::Secret if is_open => Some("others can use this private key"),
+        Guard::Log if is_open => Some("others can read the keys in this file"),
+        _ => None,
+    };
+    if let Some(what) = what {
+        let why = format!("{what} (mode {mode:04o}), so it is not used: run `chmod 600 {shown}`");
         return Err(denied(path, why));
     }
     if mode & 0o022 != 0 {

@@ -20,6 +20,7 @@ use super::directory::KeyDirectory;
 use super::error::KeyError;
 use super::files::{self, Guard, Overwrite, Stamp};
 use super::key::{Fingerprint, PublicKey};
+use super::key_log::KeyLogFile;
 use super::name::{SCHEME, SpiffeId};
 use super::signing::{NoKey, Secret};
 use crate::limits;
@@ -57,6 +58,8 @@ struct Inner {
     files: Option<[PathBuf; 2]>,
     state: Mutex<State>,
     changes: AtomicU64,
+    /// Where the keys of connections are written.
+    key_log: Mutex<Option<Arc<KeyLogFile>>>,
 }
 
 struct State {
@@ -138,7 +141,8 @@ impl Identity {
     fn of(current: Current, files: Option<[PathBuf; 2]>, stamps: [Option<Stamp>; 2]) -> Self {
         let state = State { stamps, current: Arc::new(current), problem: None };
         let (state, changes) = (Mutex::new(state), AtomicU64::new(0));
-        Self { inner: Arc::new(Inner { files, state, changes }) }
+        let key_log = Mutex::new(None);
+        Self { inner: Arc::new(Inner { files, state, changes, key_log }) }
     }
 
     /// Writes the certificate and the private key to files. Only the owner can read the file of the key.
@@ -191,10 +195,50 @@ impl Identity {
         cert.iter().flat_map(|cert| cert.valid_dns_names()).map(str::to_owned).collect()
     }
 
-    /// Returns why the files have changed but are not used, if so.
+    /// Writes the keys of all further connections of this identity to a file, so that Wireshark can decrypt
+    /// captures of their calls. **Anyone with this file can read these calls**, and can forge calls of
+    /// connections that still exist. It is for debugging. Without this function, no key is written to a file.
+    ///
+    /// The file has the NSS key log format. It is made if it does not exist, readable only by its owner, and
+    /// lines are appended. It grows by four lines of about 150 bytes with each handshake, without a bound. The
+    /// private key is not in it. Another call replaces the file for further connections, also of clones. One of
+    /// the two sides of a connection suffices to decrypt it.
+    ///
+    /// If the file cannot be written later, for example because the disk is full, calls go on without it, and
+    /// [`problem`](Self::problem) says why.
+    ///
+    /// # Errors
+    /// [`KeyError::Permissions`] if others than the owner can read the file or replace it;
+    /// [`KeyError::Invalid`] if it is no regular file; [`KeyError::System`] if it cannot be opened.
+    ///
+    /// ```
+    /// use peregrine::secure::Identity;
+    ///
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("keys.log");
+    /// let identity = Identity::generate()?;
+    /// identity.log_keys_to(&path)?;
+    /// // There was no connection yet.
+    /// assert_eq!(std::fs::read_to_string(&path).unwrap(), "");
+    /// # Ok::<(), peregrine::secure::KeyError>(())
+    /// ```
+    pub fn log_keys_to(&self, path: impl AsRef<Path>) -> Result<(), KeyError> {
+        let file = Arc::new(KeyLogFile::open(path.as_ref())?);
+        *self.inner.key_log.lock() = Some(file);
+        Ok(())
+    }
+
+    /// Returns where the keys of connections are written, if they are.
+    pub(super) fn key_log(&self) -> Option<Arc<KeyLogFile>> {
+        self.inner.key_log.lock().clone()
+    }
+
+    /// Returns why the files have changed but are not used, or why keys are not written to a file any more
+    /// ([`log_keys_to`](Self::log_keys_to)), if so.
     pub fn problem(&self) -> Option<String> {
         self.refresh();
-        self.inner.state.lock().problem.clone()
+        let problem = self.inner.state.lock().problem.clone();
+        problem.or_else(|| self.key_log()?.problem().map(str::to_owned))
     }
 
     /// Returns the certificate and the key for a handshake.

@@ -24,6 +24,7 @@ use rustls::{
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
 use super::identity::Identity;
+use super::key_log::Logged;
 use super::name::Expected;
 use super::peer::{Peer, Role};
 use super::refusal::{PeerReason, Refusal};
@@ -91,6 +92,7 @@ pub(crate) fn client(identity: &Identity, trust: &Trust, expected: Expected, wir
         .with_client_cert_resolver(Arc::new(Resolver(identity.clone())));
     config.alpn_protocols = vec![wire.protocol().to_vec()];
     config.resumption = Resumption::store(Arc::<ClientSessions>::clone(&sessions));
+    config.key_log = Arc::new(Logged(identity.clone()));
     Client { config: Arc::new(config), wire, trust: trust.clone(), expected, sessions }
 }
 
@@ -112,6 +114,7 @@ pub(crate) fn server(identity: &Identity, trust: &Trust, wire: Wire) -> Server {
     config.alpn_protocols = vec![wire.protocol().to_vec()];
     config.session_storage = Arc::<ServerSessions>::clone(&sessions);
     config.send_tls13_tickets = 2;
+    config.key_log = Arc::new(Logged(identity.clone()));
     Server { config: Arc::new(config), wire, trust: trust.clone(), sessions }
 }
 

@@ -40,7 +40,8 @@ pub(crate) const CONTROL_BYTES_MAX: usize = HEADER_BYTES + BITMAP_BYTES_MAX;
 pub(crate) const SHAKE_BYTES_MAX: usize = 1280;
 const SHAKE_BODY_BYTES_MAX: usize = SHAKE_BYTES_MAX - HEADER_BYTES;
 
-const MAGIC: [u8; 2] = *b"PX";
+/// The first bytes of every packet.
+pub(crate) const MAGIC: [u8; 2] = *b"PX";
 /// The version of the protocol. `docs/PROTOCOL.md` lists the changes of each version.
 pub(crate) const VERSION: u8 = 3;
 

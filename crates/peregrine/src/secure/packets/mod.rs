@@ -20,12 +20,14 @@ mod replays;
 mod shaking;
 #[cfg(test)]
 mod tests;
+mod unsealer;
 
 pub(crate) use channel::Channel;
 #[cfg(any(test, fuzzing))]
 pub(crate) use channel::Limits;
 pub(crate) use parameters::Parameters;
 pub(crate) use shaking::{Failure, Shaking};
+pub use unsealer::{Unsealed, Unsealer};
 
 pub(crate) use crate::protocol::exchange::sealed::{TAG_BYTES, claimed, is_sealed};
 

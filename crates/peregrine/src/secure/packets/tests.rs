@@ -2,6 +2,7 @@
 
 mod channels;
 mod shaking;
+mod unsealing;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;

@@ -1,7 +1,9 @@
 //! Handshakes in memory, over the bytes of a stream and over those of packets. Each refusal is checked on
 //! both sides.
 
+use std::fs::Permissions;
 use std::net::{IpAddr, Ipv4Addr};
+use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 
 use rcgen::{ExtendedKeyUsagePurpose, PKCS_RSA_SHA256, date_time_ymd};
@@ -11,7 +13,7 @@ use rustls::{ClientConnection, CommonState, HandshakeKind, ServerConnection};
 
 use super::super::refusal::{PeerReason, Refusal};
 use super::super::tls::{self, Client, Server, Wire, refused_by_peer};
-use super::super::{Identity, IdentityPattern, Peer, Trust, TrustedKey};
+use super::super::{Identity, IdentityPattern, KeyError, Peer, Trust, TrustedKey};
 use super::{Authority, RawKey, expected, keys, pair, parameters};
 
 const HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7));
@@ -457,4 +459,43 @@ fn keys_are_not_logged() {
     assert!(!client.config.key_log.will_log("CLIENT_TRAFFIC_SECRET_0"));
     assert!(!server.config.key_log.will_log("CLIENT_TRAFFIC_SECRET_0"));
     assert!(!client.config.enable_early_data && server.config.max_early_data_size == 0);
+}
+
+#[test]
+fn keys_are_logged_on_request_by_either_side() {
+    let home = tempfile::tempdir().unwrap();
+    for wire in WIRES {
+        let (ada, bob) = (Identity::generate().unwrap(), Identity::generate().unwrap());
+        let files = [0, 1].map(|side| home.path().join(format!("{wire:?}{side}")));
+        let client = tls::client(&ada, &keys(&[&bob]), expected("192.0.2.7"), wire);
+        // The file may be named before or after the program has begun to use the identity.
+        ada.log_keys_to(&files[0]).unwrap();
+        bob.log_keys_to(&files[1]).unwrap();
+        let server = tls::server(&bob, &keys(&[&ada]), wire);
+        shake(&client, &server, wire).client.unwrap();
+        let logs = files.map(|file| {
+            let mode = std::fs::metadata(&file).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600);
+            let text = std::fs::read_to_string(file).unwrap();
+            let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
+            lines.sort();
+            lines
+        });
+        assert_eq!(logs[0], logs[1]);
+        let labels: Vec<_> = logs[0].iter().map(|line| line.split(' ').next().unwrap()).collect();
+        let mut all = crate::secure::key_log::LABELS;
+        all.sort_unstable();
+        assert_eq!(labels, all);
+    }
+    let ada = Identity::generate().unwrap();
+    let open = home.path().join("open");
+    std::fs::write(&open, "").unwrap();
+    std::fs::set_permissions(&open, Permissions::from_mode(0o640)).unwrap();
+    let refused = ada.log_keys_to(&open).unwrap_err();
+    assert!(refused.to_string().contains("chmod 600"), "{refused}");
+    let refused = ada.log_keys_to(home.path().join("none/keys.log")).unwrap_err();
+    assert!(matches!(refused, KeyError::System { .. }), "{refused}");
+    let refused = ada.log_keys_to("/dev/null").unwrap_err();
+    assert!(matches!(refused, KeyError::Invalid { .. }), "{refused}");
+    assert!(ada.problem().is_none());
 }
