@@ -5,6 +5,7 @@ mod support;
 
 use std::future::pending;
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::task::{Context, Waker};
 use std::time::Duration;
@@ -15,7 +16,9 @@ use peregrine::{
 };
 use support::futures::{block_on, join_all};
 use support::heap::{Counting, fewest_allocations};
-use support::{alone, own_directory, until};
+use support::impairments::Impairments;
+use support::relay::Relay;
+use support::{KeepGoing, alone, own_directory, until};
 
 #[global_allocator]
 static COUNTING: Counting = Counting;
@@ -685,6 +688,213 @@ fn layers_themselves_allocate_nothing_for_a_call() {
         assert_eq!(fewest, 0, "{at}");
     }
     running.stop();
+}
+
+/// Counts the retransmissions of calls.
+struct Retransmissions(Arc<AtomicU32>);
+
+impl Layer for Retransmissions {
+    type State = LayerSide;
+
+    fn begin(&self, call: &mut LayerCall<'_>) -> Result<LayerSide, LayerRefusal> {
+        Ok(call.side())
+    }
+
+    fn end(&self, side: LayerSide, end: &LayerEnd<'_>) {
+        assert!(side == LayerSide::Client || end.retransmissions() == 0);
+        self.0.fetch_add(end.retransmissions(), Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn retransmissions_of_lost_packets_are_counted() {
+    const CLEAN: Impairments = Impairments {
+        lost: 0,
+        duplicated: 0,
+        delayed: 0,
+        delayed_us: 0,
+        damaged: 0,
+        delay_us: 0,
+        cut_ms: (0, 0),
+    };
+    let _alone = alone();
+    let _directory = own_directory();
+    let count = Arc::new(AtomicU32::new(0));
+    let layer = || Retransmissions(Arc::clone(&count));
+    let server = Server::new().layer(layer());
+    let server = server.export("work", WorkServer::new(Object::default())).unwrap();
+    let running = server.listen("udp:127.0.0.1:0").unwrap().spawn().unwrap();
+    let endpoint = running.addresses()[0].to_string();
+    let place = endpoint.strip_prefix("udp:").unwrap().parse().unwrap();
+    let mut relay = Relay::new("127.0.0.1:0".parse().unwrap(), place, CLEAN, 7);
+    let at = format!("udp:{}/work", relay.address());
+    let (going, loses) = (AtomicBool::new(true), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let _going = KeepGoing::new(&going);
+        scope.spawn(|| {
+            while going.load(Ordering::Relaxed) {
+                let lost = if loses.load(Ordering::Relaxed) { 200 } else { 0 };
+                relay.impair(Impairments { lost, ..CLEAN });
+                relay.step(&mut |_, _| ());
+            }
+        });
+        let work = client(&at, BindOptions::default().layer(layer()));
+        let awaited = WorkAsyncClient::from(work.clone());
+        let copies = |blocks: bool| {
+            let mut into = Vec::with_capacity(8000);
+            let out = Out::from(&mut into);
+            match blocks {
+                true => work.copy(&[7; 8000], out).unwrap(),
+                false => block_on(WorkAsync::copy(&awaited, &[7; 8000], out)).unwrap(),
+            }
+            assert_eq!(into, [7; 8000]);
+        };
+        [true, false].map(copies);
+        assert_eq!(count.load(Ordering::Relaxed), 0);
+        loses.store(true, Ordering::Relaxed);
+        for blocks in [true, false] {
+            count.store(0, Ordering::Relaxed);
+            until("a packet of a call was lost", || {
+                copies(blocks);
+                count.load(Ordering::Relaxed) > 0
+            });
+        }
+    });
+    running.stop();
+}
+
+/// Writes to a log, and is idle at one side or at both.
+struct Idle {
+    writes: Writes,
+    sides: &'static [LayerSide],
+}
+
+impl Layer for Idle {
+    type State = String;
+
+    fn begin(&self, call: &mut LayerCall<'_>) -> Result<String, LayerRefusal> {
+        self.writes.begin(call)
+    }
+    fn end(&self, state: String, end: &LayerEnd<'_>) {
+        self.writes.end(state, end);
+    }
+    fn is_idle(&self, side: LayerSide) -> bool {
+        self.sides.contains(&side)
+    }
+}
+
+#[test]
+fn idle_layers_see_only_calls_with_metadata() {
+    const BOTH: &[LayerSide] = &[LayerSide::Client, LayerSide::Server];
+    let _alone = alone();
+    let _directory = own_directory();
+    let log = Log::default();
+    let idle = |name, sides| Idle { writes: writes(name, &log), sides };
+    for path in ["local", "tcp", "udp"] {
+        println!("{path}");
+        let server = Server::new().layer(idle("server", BOTH));
+        let server = server.export("work", WorkServer::new(Object::default())).unwrap();
+        let asynchronous = WorkAsyncServer::new(AsyncObject);
+        let server = server.export("awork", asynchronous).unwrap();
+        let listener = ExportOptions::default().layer(idle("export", &[LayerSide::Server]));
+        let server =
+            server.export_with("back", WorkServer::new(Object::default()), listener).unwrap();
+        let running = match path {
+            "local" => server.spawn().unwrap(),
+            _ => server.listen(&format!("{path}:127.0.0.1:0")).unwrap().spawn().unwrap(),
+        };
+        for name in ["work", "awork"] {
+            let at = match running.addresses().first() {
+                None => format!("local:{name}"),
+                Some(endpoint) => format!("{endpoint}/{name}"),
+            };
+            let work = client(&at, BindOptions::default().layer(idle("client", BOTH)));
+            let awaited = WorkAsyncClient::from(work.clone());
+            assert_eq!(work.add(2, 3).unwrap(), 5);
+            assert_eq!(block_on(WorkAsync::add(&awaited, 2, 3)).unwrap(), 5);
+            assert_eq!(work.fails().unwrap_err().kind(), Kind::NotFound);
+            assert_eq!(work.panics().unwrap_err().kind(), Kind::Panicked);
+            assert_eq!(log.take(), [""; 0]);
+            let told = work.with_metadata("key", "value").unwrap();
+            assert_eq!(told.add(2, 3).unwrap(), 5);
+            let seen = ["client calls add", "server serves add"];
+            let ended = ["server ended add ok", "client ended add ok"];
+            assert_eq!(log.take(), [seen, ended].concat());
+            // A call after a call with metadata carries none.
+            assert_eq!(work.add(2, 3).unwrap(), 5);
+            assert_eq!(log.take(), [""; 0]);
+        }
+        // A layer of the export is not idle for the calls that a procedure makes.
+        let at = address(&running).replace("/work", "/back").replace(":work", ":back");
+        let work = client(&at, BindOptions::default());
+        let listener = Object::default();
+        assert_eq!(work.back(Callback::new(&listener)).unwrap(), 2);
+        let told = ["server calls told", "export calls told"];
+        let ended = ["export ended told ok", "server ended told ok"];
+        assert_eq!(log.take(), [told, ended, told, ended].concat());
+        running.stop();
+    }
+}
+
+#[test]
+fn layers_do_not_admit_callers_that_may_not_call() {
+    #[interface]
+    trait Guarded {
+        #[callers("ops/*")]
+        fn erase(&self) -> peregrine::Result<()>;
+        fn list(&self) -> peregrine::Result<()>;
+        fn read(&self) -> peregrine::Result<()>;
+    }
+    struct Disk;
+    impl Guarded for Disk {
+        fn erase(&self) -> peregrine::Result<()> {
+            Ok(())
+        }
+        fn list(&self) -> peregrine::Result<()> {
+            Ok(())
+        }
+        fn read(&self) -> peregrine::Result<()> {
+            Ok(())
+        }
+    }
+    let _alone = alone();
+    let _directory = own_directory();
+    let log = Log::default();
+    for path in ["local", "tcp", "udp"] {
+        for of_server in [true, false] {
+            println!("{path}, {of_server}");
+            let options = ExportOptions::default().allow("list", ["backup"]);
+            let (server, options) = match of_server {
+                true => (Server::new().layer(writes("layer", &log)), options),
+                false => (Server::new(), options.layer(writes("layer", &log))),
+            };
+            let server = server.export_with("work", GuardedServer::new(Disk), options).unwrap();
+            let running = match path {
+                "local" => server.spawn().unwrap(),
+                _ => server.listen(&format!("{path}:127.0.0.1:0")).unwrap().spawn().unwrap(),
+            };
+            let disk = GuardedClient::bind(&address(&running)).unwrap();
+            disk.read().unwrap();
+            assert_eq!(log.take(), ["layer serves read", "layer ended read ok"]);
+            for (name, ended) in [("erase", disk.erase()), ("list", disk.list())] {
+                if path == "local" {
+                    // The server's own user may call all procedures on this machine.
+                    ended.unwrap();
+                    continue;
+                }
+                let error = ended.unwrap_err();
+                assert_eq!(
+                    (error.kind(), error.executed()),
+                    (Kind::Denied, Executed::No),
+                    "{name}"
+                );
+                let lines = log.take();
+                assert_eq!(count(&lines, "layer ended", " ok"), 0, "{lines:?}");
+            }
+            log.take();
+            running.stop();
+        }
+    }
 }
 
 #[test]

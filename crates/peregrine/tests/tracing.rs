@@ -12,9 +12,9 @@ use std::task::Poll;
 use peregrine::{BindOptions, Server, Tracing, caller, interface};
 use support::futures::block_on;
 use support::{alone, own_directory, until};
-use tracing::Subscriber;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Subscriber};
 use tracing_subscriber::layer::{Context, SubscriberExt as _};
 use tracing_subscriber::registry::LookupSpan;
 
@@ -64,16 +64,19 @@ impl OuterAsync for AsyncCalls {
             if std::mem::replace(&mut polled, true) { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
-        InnerAsync::seen(&self.0).await
+        tracing::info!(target: "event", "after the first poll");
+        let seen = InnerAsync::seen(&self.0).await;
+        tracing::info!(target: "event", "after a call");
+        seen
     }
 }
 
 /// A span that has ended: its fields, and the `span_id` of its parent within the process.
 type Fields = HashMap<&'static str, String>;
 
-/// Collects the spans that have ended.
+/// Collects the spans that have ended, and for each event the `span_id` of its span.
 #[derive(Clone, Default)]
-struct Collects(Arc<Mutex<Vec<Fields>>>);
+struct Collects(Arc<Mutex<Vec<Fields>>>, Arc<Mutex<Vec<Option<String>>>>);
 
 struct Into<'a>(&'a mut Fields);
 
@@ -102,6 +105,14 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> tracing_subscriber::Layer<S> for Co
         let span = context.span(id).unwrap();
         let mut extensions = span.extensions_mut();
         values.record(&mut Into(extensions.get_mut::<Fields>().unwrap()));
+    }
+    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+        if event.metadata().target() != "event" {
+            return;
+        }
+        let span = context.event_span(event);
+        let id = span.and_then(|span| span.extensions().get::<Fields>()?.get("span_id").cloned());
+        self.1.lock().unwrap().push(id);
     }
     fn on_close(&self, id: Id, context: Context<'_, S>) {
         let fields = context.span(&id).unwrap().extensions_mut().remove::<Fields>().unwrap();
@@ -203,7 +214,16 @@ fn spans_have_the_facts_of_calls_and_are_one_trace() {
                     span.get("parent"),
                     (method == "seen" && kind == "client").then_some(&above)
                 );
+                assert_eq!(
+                    span.get("retransmissions").map(|count| &**count),
+                    (kind == "client").then_some("0")
+                );
                 above = span["span_id"].clone();
+                if (method, kind, name) == ("nested", "server", "async") {
+                    // Each poll of the procedure runs within its span.
+                    let events = std::mem::take(&mut *spans.1.lock().unwrap());
+                    assert_eq!(events, vec![Some(above.clone()); 2]);
+                }
                 if (method, kind) == ("seen", "client") {
                     assert_eq!(seen, [format!("traceparent=00-{TRACE}-{above}-01")]);
                 }

@@ -65,6 +65,9 @@ impl CallPath for Passed {
     fn message_bytes(&self) -> usize {
         1 << 16
     }
+    fn retransmissions(&self, _: u32) -> u32 {
+        0
+    }
     fn server_cpu(&self, _: u32) -> Option<u32> {
         None
     }

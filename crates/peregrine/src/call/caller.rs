@@ -151,6 +151,13 @@ pub(crate) trait Calls: Send + Sync {
         None
     }
 
+    /// Returns a procedure whose polls run within the span of the call, if the call has a span. The first poll
+    /// of the procedure is over.
+    #[cfg(feature = "tracing")]
+    fn within(&self, procedure: super::deferred::Procedure) -> super::deferred::Procedure {
+        procedure
+    }
+
     /// Calls `with` with the account of the client that made a call, if a server counts its calls.
     fn with_account(&self, call: u64, with: &mut dyn FnMut(&dyn Account)) {
         let _ = (call, with);
@@ -436,6 +443,12 @@ thread_local! {
 pub(crate) fn inside() -> Option<u32> {
     let process = INSIDE.get();
     (process != OUTSIDE).then_some(process)
+}
+
+/// Returns whether the call that this thread runs carries metadata.
+#[inline]
+pub(crate) fn has_metadata() -> bool {
+    CALLER.with_borrow(|caller| caller.as_ref().is_some_and(|info| info.carried.is_some()))
 }
 
 /// Sets the caller of the calls that this thread runs from now on.

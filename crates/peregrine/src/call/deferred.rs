@@ -22,6 +22,8 @@ pub use executor::Executor;
 pub use owned::{Answered, OwnedCall};
 pub use serve::serve_async;
 pub(crate) use serve::{ThreadWait, continue_later};
+#[cfg(feature = "tracing")]
+pub(crate) use task::Procedure;
 
 use std::sync::Arc;
 

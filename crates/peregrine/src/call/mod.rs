@@ -33,8 +33,8 @@ pub(crate) use batch::{Account, Batched, append, with_scratch};
 pub(crate) use block_cost::block_cost;
 pub use caller::{Caller, Claimed, caller, undeferred};
 pub(crate) use caller::{
-    CallerInfo, Calls, Ending, Identified, Nested, NestedReceived, due, inside, leave_call,
-    serve_call, serve_calls_of, source_of_thread, tell_caller, with_calls,
+    CallerInfo, Calls, Ending, Identified, Nested, NestedReceived, due, has_metadata, inside,
+    leave_call, serve_call, serve_calls_of, source_of_thread, tell_caller, with_calls,
 };
 pub use deferred::{Answered, Executor, OwnedCall, ServerExecutor, serve_async};
 pub(crate) use exported::Exported;
@@ -233,6 +233,11 @@ pub trait CallPath: Send + Sync {
     /// Returns details about the path, as text for people. Empty if the name of the path says everything.
     fn explain(&self) -> String;
 
+    /// Returns how many packets of arguments the client has sent again over a frame, in all calls of the frame.
+    /// The number wraps around. It is always 0 on paths without packets of their own. Only the holder of the
+    /// frame may call this.
+    fn retransmissions(&self, frame: u32) -> u32;
+
     /// Returns whether the session with the server still exists and the binding was not revoked, as far as is
     /// known without asking the server.
     fn is_alive(&self) -> bool;
@@ -313,6 +318,11 @@ macro_rules! pass_on {
     (@server_cpu $self:ident $to:expr) => {
         fn server_cpu(&$self, frame: u32) -> Option<u32> {
             $to.server_cpu(frame)
+        }
+    };
+    (@retransmissions $self:ident $to:expr) => {
+        fn retransmissions(&$self, frame: u32) -> u32 {
+            $to.retransmissions(frame)
         }
     };
     (@kind $self:ident $to:expr) => {

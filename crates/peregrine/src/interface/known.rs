@@ -4,7 +4,7 @@
 use core::fmt;
 use std::sync::Arc;
 
-use super::{Described, DescribedType, Digest, Interface, Program, System, Type};
+use super::{Described, DescribedType, Digest, Direction, Interface, Program, System, Type};
 
 /// The interface with which a client binds, or which a server exports. It was either compiled into this
 /// program, or [read](Described) at run time.
@@ -113,6 +113,21 @@ impl InterfaceRef {
             Origin::Read(read) => {
                 let procedure = read.described.procedures.get(procedure);
                 procedure.is_some_and(|procedure| procedure.result != DescribedType::Unit)
+            }
+        }
+    }
+
+    /// Returns whether a procedure of the interface can call objects of its caller.
+    pub(crate) fn has_callbacks(&self) -> bool {
+        match &self.0 {
+            Origin::Compiled(interface) => {
+                let mut parameters = interface.procedures.iter().flat_map(|one| one.parameters);
+                parameters.any(|one| one.direction == Direction::Callback)
+            }
+            Origin::Read(read) => {
+                let mut parameters =
+                    read.described.procedures.iter().flat_map(|one| &one.parameters);
+                parameters.any(|one| one.direction == Direction::Callback)
             }
         }
     }

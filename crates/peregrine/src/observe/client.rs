@@ -67,6 +67,7 @@ impl LayeredPath {
         call: &mut Call<'_, '_, '_>,
         make: impl FnOnce(&mut Call<'_, '_, '_>) -> Result<T, CallError>,
     ) -> Result<(Running, Result<T, CallError>), CallError> {
+        let before = self.path.retransmissions(call.frame.index());
         let mut seen = LayerCall {
             side: LayerSide::Client,
             interface: &self.observed.interface,
@@ -81,7 +82,8 @@ impl LayeredPath {
             deadline: call.terms.deadline(),
             scope: None,
         };
-        let running = self.observed.begin(&mut seen).map_err(refused)?;
+        let mut running = self.observed.begin(&mut seen).map_err(refused)?;
+        running.count_retransmissions_from(before);
         let deadline = call.terms.deadline();
         let terms = match &seen.added {
             Some(metadata) => CallTerms::Metadata { metadata, deadline },
@@ -98,6 +100,26 @@ impl LayeredPath {
         });
         Ok((running, made))
     }
+
+    /// Returns whether a call need not be seen, because the layers would do nothing.
+    #[inline]
+    fn is_idle(&self, call: &Call<'_, '_, '_>) -> bool {
+        call.terms.metadata().is_none() && self.observed.is_idle(LayerSide::Client)
+    }
+
+    /// Tells the layers how a call has ended.
+    fn end(
+        &self,
+        mut running: Running,
+        call: &Call<'_, '_, '_>,
+        ended: &Result<Returned, CallError>,
+    ) {
+        running.count_retransmissions_to(self.path.retransmissions(call.frame.index()));
+        match ended {
+            Ok(returned) => returned_to(running, call, *returned),
+            Err(error) => failed(running, error),
+        }
+    }
 }
 
 #[cold]
@@ -105,12 +127,8 @@ fn refused(refusal: LayerRefusal) -> CallError {
     CallError::not_executed(refusal.kind(), Phase::Call, refusal.text()).with_advice(ADVICE)
 }
 
-/// Tells the layers how a call has ended.
-fn end(running: Running, call: &Call<'_, '_, '_>, ended: &Result<Returned, CallError>) {
-    let returned = match ended {
-        Ok(returned) => *returned,
-        Err(error) => return failed(running, error),
-    };
+/// Tells the layers what the server has returned for a call.
+fn returned_to(running: Running, call: &Call<'_, '_, '_>, returned: Returned) {
     let Returned { answer, head_at, head_bytes } = returned;
     match answer {
         Answer::Ok => {
@@ -137,15 +155,21 @@ fn failed(running: Running, error: &CallError) {
 
 impl CallPath for LayeredPath {
     fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
+        if self.is_idle(call) {
+            return self.path.transport(call);
+        }
         let Some(procedure) = self.procedure(call.procedure) else {
             return self.path.transport(call);
         };
         let (running, ended) = self.begun(procedure, call, |call| self.path.transport(call))?;
-        end(running, call, &ended);
+        self.end(running, call, &ended);
         ended
     }
 
     fn begin(&self, call: &mut Call<'_, '_, '_>) -> Result<Begun, CallError> {
+        if self.is_idle(call) {
+            return self.path.begin(call);
+        }
         let Some(procedure) = self.procedure(call.procedure) else {
             return self.path.begin(call);
         };
@@ -159,12 +183,13 @@ impl CallPath for LayeredPath {
             }
             Ok(Begun::Ended(returned)) => {
                 let ended = Ok(returned);
-                end(running, call, &ended);
+                self.end(running, call, &ended);
                 ended.map(Begun::Ended)
             }
             Err(error) => {
-                failed(running, &error);
-                Err(error)
+                let failed = Err(error);
+                self.end(running, call, &failed);
+                failed.map(Begun::Ended)
             }
         }
     }
@@ -172,14 +197,15 @@ impl CallPath for LayeredPath {
     fn poll(&self, call: &mut Call<'_, '_, '_>) -> Option<Result<Returned, CallError>> {
         let ended = self.path.poll(call)?;
         if let Some(running) = self.pending[call.frame.index() as usize].take() {
-            end(running, call, &ended);
+            self.end(running, call, &ended);
         }
         Some(ended)
     }
 
     fn give_up(&self, call: &mut Call<'_, '_, '_>) -> CallError {
         let error = self.path.give_up(call);
-        if let Some(running) = self.pending[call.frame.index() as usize].take() {
+        if let Some(mut running) = self.pending[call.frame.index() as usize].take() {
+            running.count_retransmissions_to(self.path.retransmissions(call.frame.index()));
             failed(running, &error);
         }
         error
@@ -188,7 +214,7 @@ impl CallPath for LayeredPath {
     pass_on! {
         self => self.path;
         arm, is_prepared, prepare, message_bytes, server_cpu, wait, kind, explain, is_alive,
-        captures, is_released
+        captures, is_released, retransmissions
     }
 }
 

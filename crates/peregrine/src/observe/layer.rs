@@ -27,6 +27,11 @@ use crate::interface::InterfaceRef;
 /// arguments are marshalled does not begin, and is not seen at the client. A call that the client repeats after
 /// binding again is seen once for each attempt.
 ///
+/// A server's layers see a call once its message has arrived completely. So they do not see a call that the
+/// server refuses earlier: because there is no memory for its arguments (`too many incomplete calls make no
+/// progress`), or because its binding does not exist (`no such binding`). Such a binding belongs to no export,
+/// so there are no layers to ask.
+///
 /// The threads that make and serve calls run layers, so layers must be fast and must not panic. Bindings and
 /// exports without layers pay nothing for them. The library itself allocates nothing for a call with layers
 /// after a few first calls.
@@ -86,6 +91,62 @@ pub trait Layer: Send + Sync + 'static {
 
     /// Ends a call that [`begin`](Self::begin) has accepted.
     fn end(&self, state: Self::State, end: &LayerEnd<'_>);
+
+    /// Returns whether the layer would do nothing for a call that begins now at this side, if the call carries
+    /// no [metadata](Metadata).
+    ///
+    /// The library asks this before each call without metadata. If all layers of the binding or of the export
+    /// are idle, the call runs almost as without layers: neither [`begin`](Self::begin) nor [`end`](Self::end)
+    /// runs, and the library takes no time and keeps no state. If one of the layers is not idle, all layers see
+    /// the call. For a call with metadata, the library does not ask. By default, a layer is never idle.
+    ///
+    /// The answer should cost less than the call that it saves. It must not depend on the call.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+    /// use peregrine::{BindOptions, Layer, LayerCall, LayerEnd, LayerRefusal, LayerSide, interface};
+    ///
+    /// # #[interface] trait Doors { fn open(&self, door: u32) -> peregrine::Result<()>; }
+    /// # struct House;
+    /// # impl Doors for House { fn open(&self, _: u32) -> peregrine::Result<()> { Ok(()) } }
+    /// /// Counts calls while it is switched on.
+    /// #[derive(Default)]
+    /// struct Count {
+    ///     is_on: AtomicBool,
+    ///     calls: AtomicU32,
+    /// }
+    ///
+    /// struct Counts(Arc<Count>);
+    ///
+    /// impl Layer for Counts {
+    ///     type State = ();
+    ///
+    ///     fn begin(&self, _: &mut LayerCall<'_>) -> Result<(), LayerRefusal> {
+    ///         self.0.calls.fetch_add(1, Ordering::Relaxed);
+    ///         Ok(())
+    ///     }
+    ///
+    ///     fn end(&self, _: (), _: &LayerEnd<'_>) {}
+    ///
+    ///     fn is_idle(&self, _: LayerSide) -> bool {
+    ///         !self.0.is_on.load(Ordering::Relaxed)
+    ///     }
+    /// }
+    ///
+    /// let count = Arc::new(Count::default());
+    /// let options = BindOptions::default().layer(Counts(Arc::clone(&count)));
+    /// let doors = DoorsClient::in_process_with(House, &options);
+    /// doors.open(1)?;
+    /// count.is_on.store(true, Ordering::Relaxed);
+    /// doors.open(2)?;
+    /// assert_eq!(count.calls.load(Ordering::Relaxed), 1);
+    /// # Ok::<(), peregrine::CallError>(())
+    /// ```
+    fn is_idle(&self, side: LayerSide) -> bool {
+        let _ = side;
+        false
+    }
 }
 
 /// The side at which a layer sees a call.
@@ -287,6 +348,7 @@ pub struct LayerEnd<'a> {
     pub(super) outcome: LayerOutcome<'a>,
     pub(super) result_bytes: usize,
     pub(super) took: Duration,
+    pub(super) retransmissions: u32,
 }
 
 impl LayerEnd<'_> {
@@ -319,5 +381,33 @@ impl LayerEnd<'_> {
     /// the server and back.
     pub const fn took(&self) -> Duration {
         self.took
+    }
+
+    /// Returns how many packets of the arguments the client has sent again, over UDP and raw Ethernet. It is
+    /// more than 0 if packets were lost, or if the server had no memory for them at first. It is 0 at the server
+    /// and on other paths. Packets of the result that the server has sent again are not counted.
+    ///
+    /// ```
+    /// use std::sync::atomic::{AtomicU32, Ordering};
+    /// use peregrine::{Layer, LayerCall, LayerEnd, LayerRefusal};
+    ///
+    /// /// Counts the packets that had to be sent again.
+    /// #[derive(Default)]
+    /// struct Lost(AtomicU32);
+    ///
+    /// impl Layer for Lost {
+    ///     type State = ();
+    ///
+    ///     fn begin(&self, _: &mut LayerCall<'_>) -> Result<(), LayerRefusal> {
+    ///         Ok(())
+    ///     }
+    ///
+    ///     fn end(&self, _: (), end: &LayerEnd<'_>) {
+    ///         self.0.fetch_add(end.retransmissions(), Ordering::Relaxed);
+    ///     }
+    /// }
+    /// ```
+    pub const fn retransmissions(&self) -> u32 {
+        self.retransmissions
     }
 }

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::layer::{Layer, LayerCall, LayerEnd, LayerOutcome, LayerRefusal};
+use super::layer::{Layer, LayerCall, LayerEnd, LayerOutcome, LayerRefusal, LayerSide};
 use super::within::Scope;
 use crate::error::{Executed, Kind};
 use crate::interface::InterfaceRef;
@@ -27,6 +27,9 @@ trait AnyLayer: Send + Sync {
 
     /// Ends the call of a ticket.
     fn end(&self, ticket: u32, end: &LayerEnd<'_>);
+
+    /// Returns whether the layer would do nothing for a call without metadata.
+    fn is_idle(&self, side: LayerSide) -> bool;
 }
 
 /// A layer, and the states of its running calls.
@@ -85,6 +88,10 @@ impl<L: Layer> AnyLayer for WithStates<L> {
             self.layer.end(state, end);
         }
     }
+
+    fn is_idle(&self, side: LayerSide) -> bool {
+        self.layer.is_idle(side)
+    }
 }
 
 /// Layers in the order in which they begin.
@@ -131,7 +138,8 @@ impl Layers {
     /// Returns what these layers observe: the calls of an interface. `name` is what [`LayerCall::name`]
     /// returns.
     pub(crate) fn observe(&self, interface: InterfaceRef, name: &str) -> Arc<Observed> {
-        Arc::new(Observed { layers: self.clone(), interface, name: name.to_owned() })
+        let has_callbacks = interface.has_callbacks();
+        Arc::new(Observed { layers: self.clone(), interface, name: name.to_owned(), has_callbacks })
     }
 }
 
@@ -141,9 +149,17 @@ pub(crate) struct Observed {
     pub(super) layers: Layers,
     pub(super) interface: InterfaceRef,
     pub(super) name: String,
+    /// Whether a procedure of the interface can call objects of its caller.
+    pub(super) has_callbacks: bool,
 }
 
 impl Observed {
+    /// Returns whether all layers would do nothing for a call without metadata that begins now.
+    #[inline]
+    pub(super) fn is_idle(&self, side: LayerSide) -> bool {
+        self.layers.0.iter().all(|layer| layer.is_idle(side))
+    }
+
     /// Begins a call: the outermost layer first.
     ///
     /// # Errors
@@ -154,8 +170,16 @@ impl Observed {
     ) -> Result<Running, LayerRefusal> {
         let begun = Instant::now();
         let (observed, procedure) = (Arc::clone(self), call.procedure);
-        let mut running =
-            Running { observed, procedure, begun, tickets: [0; LAYERS_MAX], scope: None, count: 0 };
+        let mut running = Running {
+            observed,
+            procedure,
+            begun,
+            tickets: [0; LAYERS_MAX],
+            scope: None,
+            count: 0,
+            retransmissions: 0,
+            retransmissions_before: 0,
+        };
         for layer in &self.layers.0 {
             match layer.begin(call) {
                 Ok(ticket) => {
@@ -184,9 +208,23 @@ pub(super) struct Running {
     /// The number of layers that have not seen the end.
     count: usize,
     scope: Option<Arc<Scope>>,
+    /// At the client, how many packets of the call were sent again.
+    retransmissions: u32,
+    /// At the client, the path's count of retransmissions before the call.
+    retransmissions_before: u32,
 }
 
 impl Running {
+    /// Notes the path's count of retransmissions before the call.
+    pub(super) const fn count_retransmissions_from(&mut self, before: u32) {
+        self.retransmissions_before = before;
+    }
+
+    /// Notes the path's count of retransmissions after the call.
+    pub(super) const fn count_retransmissions_to(&mut self, after: u32) {
+        self.retransmissions = after.wrapping_sub(self.retransmissions_before);
+    }
+
     /// Returns what the calls of the procedure are within.
     pub(super) fn scope(&self) -> Option<Arc<Scope>> {
         self.scope.clone()
@@ -200,7 +238,8 @@ impl Running {
     fn finish(&mut self, outcome: LayerOutcome<'_>, result_bytes: usize) {
         let (interface, procedure) = (&self.observed.interface, self.procedure);
         let took = self.begun.elapsed();
-        let end = LayerEnd { interface, procedure, outcome, result_bytes, took };
+        let retransmissions = self.retransmissions;
+        let end = LayerEnd { interface, procedure, outcome, result_bytes, took, retransmissions };
         while let Some(last) = self.count.checked_sub(1) {
             self.count = last;
             self.observed.layers.0[last].end(self.tickets[last], &end);

@@ -1,17 +1,26 @@
 //! [`Layered`]: the server stub of an export that has layers.
 
 use core::ops::Deref;
+#[cfg(feature = "tracing")]
+use core::pin::Pin;
+#[cfg(feature = "tracing")]
+use core::task::{Context, Poll};
 use std::sync::Arc;
 
 use super::layer::{LayerCall, LayerOutcome, LayerRefusal, LayerSide};
 use super::layers::{Observed, Running};
 use super::record::Message;
+#[cfg(feature = "tracing")]
+use super::within::InSpan;
 use super::within::{Scope, Within};
 use crate::call::batch::Account;
+#[cfg(feature = "tracing")]
+use crate::call::deferred::Procedure;
 use crate::call::deferred::{Cancels, Owed};
 use crate::call::{
     Answer, Answered, Caller, Calls, ForeignAnswer, ForeignCall, Metadata, PathKind, Refusal,
-    Reply, Request, Serve, Served, ServedForeign, caller, due, source_of_thread, with_calls,
+    Reply, Request, Serve, Served, ServedForeign, caller, due, has_metadata, source_of_thread,
+    with_calls,
 };
 use crate::error::{Executed, Kind};
 use crate::interface::InterfaceRef;
@@ -41,6 +50,20 @@ impl<S> Layered<S> {
     /// Notes that this thread runs a procedure with these layers.
     fn enter(&self, scope: Option<Arc<Scope>>) -> Option<Within> {
         (!self.is_tap).then(|| Within::enter(&self.observed, scope))
+    }
+
+    /// Returns whether the layers need not see the call that this thread runs, because they would do nothing.
+    #[inline]
+    fn is_idle(&self) -> bool {
+        self.observed.is_idle(LayerSide::Server) && !has_metadata()
+    }
+
+    /// Runs a call that the layers need not see. They may still see what a procedure calls at the side of its
+    /// caller.
+    #[inline]
+    fn unseen<T>(&self, serve: impl FnOnce() -> T) -> T {
+        let _within = if self.observed.has_callbacks { self.enter(None) } else { None };
+        serve()
     }
 
     /// Tells the layers that a call begins. Returns `None` if it is a call of no procedure of the interface,
@@ -113,12 +136,18 @@ impl<S: Deref<Target: Serve> + Send + Sync> Serve for Layered<S> {
     }
 
     fn refused(&self, procedure: u32, bytes: usize, caller: &Caller, refusal: &Refusal) {
+        if caller.metadata().is_empty() && self.observed.is_idle(LayerSide::Server) {
+            return;
+        }
         if let Ok(Some(running)) = self.begin(procedure, bytes, None, Some(caller.clone())) {
             end(running, Err(refusal));
         }
     }
 
     fn serve_foreign(&self, call: &ForeignCall<'_>, results: &mut Vec<u8>) -> ServedForeign {
+        if self.is_idle() {
+            return self.unseen(|| self.serve.serve_foreign(call, results));
+        }
         let Some(procedure) = call.procedure_of(&self.observed.interface) else {
             return self.serve.serve_foreign(call, results);
         };
@@ -139,6 +168,9 @@ impl<S: Deref<Target: Serve> + Send + Sync> Serve for Layered<S> {
     }
 
     fn serve(&self, request: &mut Request<'_>, reply: &mut Reply<'_>) -> Served {
+        if self.is_idle() {
+            return self.unseen(|| self.serve.serve(request, reply));
+        }
         let (head, blocks, lent) = request.parts();
         let message = Some(Message::Native { head, blocks, lent });
         let running =
@@ -214,11 +246,37 @@ impl Calls for LayeredCalls {
     }
 
     #[cfg(feature = "tracing")]
+    fn within(&self, procedure: Procedure) -> Procedure {
+        match &self.scope {
+            Some(scope) => Box::pin(Spanned { procedure, scope: Arc::clone(scope) }),
+            None => procedure,
+        }
+    }
+
+    #[cfg(feature = "tracing")]
     fn scope(&self) -> Option<Arc<dyn core::any::Any + Send + Sync>> {
         match &self.scope {
             Some(scope) => Some(Arc::clone(scope) as _),
             None => self.calls.scope(),
         }
+    }
+}
+
+/// A deferred procedure, each poll of which runs within the span of the call.
+#[cfg(feature = "tracing")]
+struct Spanned {
+    procedure: Procedure,
+    scope: Arc<Scope>,
+}
+
+#[cfg(feature = "tracing")]
+impl Future for Spanned {
+    type Output = Answered;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answered> {
+        let Self { procedure, scope } = &mut *self;
+        let _entered = InSpan::enter(Arc::clone(scope));
+        procedure.as_mut().poll(context)
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use ::tracing::Span;
 use ::tracing::field::{Empty, display};
+use ::tracing::level_filters::LevelFilter;
 
 use super::layer::{Layer, LayerCall, LayerEnd, LayerOutcome, LayerRefusal, LayerSide};
 use super::traceparent::{TRACEPARENT, TRACESTATE, Trace};
@@ -22,6 +23,7 @@ use crate::error::Executed;
 /// * `request.bytes`, `response.bytes`: the sizes of arguments and result.
 /// * `outcome`: `ok`, `error` if the procedure returned its own error, or the kind of the failure in words.
 /// * `executed`: `yes`, `no` or `maybe`. `error`: why the call failed.
+/// * `retransmissions`, at the client: the number of [packets](LayerEnd::retransmissions) that were sent again.
 /// * `trace_id`, `span_id`, `parent_id`: the place in the trace.
 /// * `otel.name`, `otel.kind`, `otel.status_code`: the same for the crate `tracing-opentelemetry`.
 ///
@@ -30,10 +32,10 @@ use crate::error::Executed;
 /// it is invalid. A call that a procedure makes belongs to the trace of the procedure, if both the export and
 /// the client of the call have this layer. Metadata proves nothing: a caller can send any trace.
 ///
-/// Blocking procedures run within the span, and so does the first poll of an async procedure. Later polls do
-/// not, but the calls of the procedure still belong to its trace.
+/// Procedures run within the span, and so does each poll of an async procedure.
 ///
-/// Without a subscriber there are no spans. Then the layer only passes on a trace that has arrived.
+/// Without a subscriber there are no spans. Then the layer is [idle](Layer::is_idle), and only passes on a trace
+/// that has arrived.
 ///
 /// ```
 /// # use peregrine::interface;
@@ -90,7 +92,11 @@ pub trait Propagate: Send + Sync + 'static {
 
 /// What [`Tracing`] keeps of a call.
 #[derive(Debug)]
-pub struct TracedCall(Option<Span>);
+pub struct TracedCall {
+    /// `None` if no subscriber wants the span.
+    span: Option<Span>,
+    side: LayerSide,
+}
 
 impl Tracing {
     /// Returns the layer.
@@ -181,6 +187,7 @@ fn span_of(call: &LayerCall<'_>) -> Span {
         outcome = Empty,
         executed = Empty,
         error = Empty,
+        retransmissions = Empty,
         trace_id = Empty,
         span_id = Empty,
         parent_id = Empty,
@@ -206,10 +213,11 @@ impl Layer for Tracing {
             LayerSide::Client => self.begin_at_client(call),
             LayerSide::Server => self.begin_at_server(call),
         };
-        Ok(TracedCall((!span.is_disabled()).then_some(span)))
+        let span = (!span.is_disabled()).then_some(span);
+        Ok(TracedCall { span, side: call.side() })
     }
 
-    fn end(&self, TracedCall(span): TracedCall, end: &LayerEnd<'_>) {
+    fn end(&self, TracedCall { span, side }: TracedCall, end: &LayerEnd<'_>) {
         let Some(span) = span else { return };
         let (outcome, executed) = match end.outcome() {
             LayerOutcome::Returned => ("ok", "yes"),
@@ -219,10 +227,23 @@ impl Layer for Tracing {
         };
         span.record("outcome", outcome).record("executed", executed);
         span.record("response.bytes", end.result_bytes());
+        if side == LayerSide::Client {
+            span.record("retransmissions", end.retransmissions());
+        }
         if let LayerOutcome::Failed { text, .. } = end.outcome() {
             span.record("error", text);
         }
         span.record("otel.status_code", if outcome == "ok" { "OK" } else { "ERROR" });
+    }
+
+    fn is_idle(&self, side: LayerSide) -> bool {
+        // The level is what the most verbose subscriber wants. Without a subscriber, it is `OFF`.
+        LevelFilter::current() < LevelFilter::INFO
+            && match side {
+                // The call may belong to the trace of the procedure that makes it.
+                LayerSide::Client => inside().is_none() || scope_of_procedure().is_none(),
+                LayerSide::Server => true,
+            }
     }
 }
 

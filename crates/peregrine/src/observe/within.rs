@@ -56,21 +56,39 @@ pub(super) fn scope_of_procedure() -> Option<Arc<Scope>> {
 /// dropped, the procedure around it is current again.
 pub(super) struct Within {
     before: Option<Procedure>,
+    /// Dropped after the procedure around this one is current again.
     #[cfg(feature = "tracing")]
-    scope: Option<Arc<Scope>>,
+    _span: Option<InSpan>,
+}
+
+/// Makes the span of a procedure the current one of this thread, until this value is dropped.
+#[cfg(feature = "tracing")]
+pub(super) struct InSpan(Arc<Scope>);
+
+#[cfg(feature = "tracing")]
+impl InSpan {
+    pub(super) fn enter(scope: Arc<Scope>) -> Self {
+        scope.span.with_subscriber(|(span, subscriber)| subscriber.enter(span));
+        Self(scope)
+    }
+}
+
+#[cfg(feature = "tracing")]
+impl Drop for InSpan {
+    fn drop(&mut self) {
+        self.0.span.with_subscriber(|(span, subscriber)| subscriber.exit(span));
+    }
 }
 
 impl Within {
     pub(super) fn enter(observed: &Arc<Observed>, scope: Option<Arc<Scope>>) -> Self {
         #[cfg(feature = "tracing")]
-        if let Some(scope) = &scope {
-            scope.span.with_subscriber(|(span, subscriber)| subscriber.enter(span));
-        }
-        let procedure = Procedure { observed: Arc::clone(observed), scope: scope.clone() };
+        let _span = scope.clone().map(InSpan::enter);
+        let procedure = Procedure { observed: Arc::clone(observed), scope };
         Self {
             before: WITHIN.replace(Some(procedure)),
             #[cfg(feature = "tracing")]
-            scope,
+            _span,
         }
     }
 }
@@ -78,9 +96,5 @@ impl Within {
 impl Drop for Within {
     fn drop(&mut self) {
         drop(WITHIN.replace(self.before.take()));
-        #[cfg(feature = "tracing")]
-        if let Some(scope) = &self.scope {
-            scope.span.with_subscriber(|(span, subscriber)| subscriber.exit(span));
-        }
     }
 }

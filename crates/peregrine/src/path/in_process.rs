@@ -203,6 +203,10 @@ impl CallPath for InProcess {
         self.slots.frames.layout().bytes
     }
 
+    fn retransmissions(&self, _frame: u32) -> u32 {
+        0
+    }
+
     fn server_cpu(&self, _frame: u32) -> Option<u32> {
         None
     }

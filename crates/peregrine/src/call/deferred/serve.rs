@@ -46,6 +46,11 @@ where
     }
     let source = conditions.source();
     let source = source.map(|(calls, call)| (Arc::clone(calls), call));
+    #[cfg(feature = "tracing")]
+    let procedure = match &source {
+        Some((calls, _)) => calls.within(procedure),
+        None => procedure,
+    };
     let cancels: Arc<dyn Cancels> = Arc::clone(&task) as _;
     let owed = source.as_ref().and_then(|(calls, call)| Arc::clone(calls).defer(*call, cancels));
     match owed {

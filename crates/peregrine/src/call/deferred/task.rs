@@ -23,7 +23,7 @@ use crate::error::{Executed, Kind};
 use crate::sync::Mutex;
 
 /// The future of a procedure.
-pub(super) type Procedure = Pin<Box<dyn Future<Output = Answered> + Send>>;
+pub(crate) type Procedure = Pin<Box<dyn Future<Output = Answered> + Send>>;
 
 /// The operations that a task needs from the machine.
 pub(super) trait Machine: Sized + Send + Sync + 'static {

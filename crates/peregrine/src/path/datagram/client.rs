@@ -350,7 +350,8 @@ impl<R: HandleProvider> DatagramPath<R> {
     ) -> Result<(), CallError> {
         let call_socket = self.socket_of(activity.index)?;
         let closed = activity.client_end.bound_handle();
-        activity.client_end = self.client_end(granted, call_socket);
+        let client_end = self.client_end(granted, call_socket);
+        activity.client_end = client_end.with_retransmissions(&activity.client_end);
         activity.client_end.set_last_heard(moment());
         if let CallSocket::Shared(shared) = call_socket {
             shared.remove(&closed);
@@ -461,6 +462,11 @@ impl<R: HandleProvider> CallPath for DatagramPath<R> {
 
     fn message_bytes(&self) -> usize {
         self.association.message_bytes().min(self.call_bytes_max())
+    }
+
+    fn retransmissions(&self, frame: u32) -> u32 {
+        let activity = self.activities[frame as usize].get();
+        activity.map_or(0, |activity| activity.lock().client_end.retransmissions())
     }
 
     fn server_cpu(&self, _frame: u32) -> Option<u32> {

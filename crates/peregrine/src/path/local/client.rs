@@ -114,6 +114,10 @@ impl CallPath for LocalPath {
         self.message_bytes
     }
 
+    fn retransmissions(&self, _frame: u32) -> u32 {
+        0
+    }
+
     fn server_cpu(&self, frame: u32) -> Option<u32> {
         let cpu = self.region.astacks[frame as usize].server_cpu.load(Ordering::Relaxed);
         (cpu != u32::MAX).then_some(cpu)

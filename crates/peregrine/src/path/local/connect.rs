@@ -125,7 +125,7 @@ impl CallPath for BoundLocalPath {
     pass_on! {
         self => self.path;
         begin, arm, give_up, is_prepared, prepare, message_bytes, server_cpu, wait, kind,
-        is_alive, captures, is_released
+        is_alive, captures, is_released, retransmissions
     }
 }
 

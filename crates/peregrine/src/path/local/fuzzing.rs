@@ -174,6 +174,6 @@ impl CallPath for Scripted {
     pass_on! {
         self => self.path;
         poll, arm, give_up, is_prepared, prepare, message_bytes, server_cpu, wait, kind,
-        explain, is_alive, captures, is_released
+        explain, is_alive, captures, is_released, retransmissions
     }
 }

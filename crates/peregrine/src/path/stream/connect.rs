@@ -115,7 +115,7 @@ impl CallPath for Member {
     pass_on! {
         self => self.path;
         begin, arm, give_up, is_prepared, prepare, message_bytes, server_cpu, wait, kind,
-        is_alive, captures, is_released
+        is_alive, captures, is_released, retransmissions
     }
 }
 

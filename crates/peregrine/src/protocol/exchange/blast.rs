@@ -198,6 +198,11 @@ impl Blast {
         &self.fragments
     }
 
+    /// Returns the number of positions that were sent since the message began, or since it last began again.
+    pub(crate) const fn sent_count(&self) -> u32 {
+        self.next
+    }
+
     /// Returns the largest number of arrived positions that the receiver has reported.
     pub(crate) const fn had(&self) -> u32 {
         self.had

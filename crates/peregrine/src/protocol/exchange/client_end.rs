@@ -129,6 +129,9 @@ pub(crate) struct ClientEnd {
     outcome: Option<Outcome>,
     /// Whether any packet of the call was sent.
     sent: bool,
+    /// How many packets of calls this client has sent again. The count wraps around, and continues from call
+    /// to call, so that the begin of a call does not touch it.
+    retransmissions: u32,
     /// When the last packet of the server arrived.
     heard: Moment,
     due: Moment,
@@ -180,6 +183,7 @@ impl ClientEnd {
             result: Shape::default(),
             outcome: None,
             sent: false,
+            retransmissions: 0,
             heard: Moment(0),
             due: NEVER,
             interval: 0,
@@ -193,6 +197,17 @@ impl ClientEnd {
             random: seed | 1,
             positions: PositionSet::default(),
         }
+    }
+
+    /// Continues the count of retransmissions of another handle, which this one replaces.
+    pub(crate) const fn with_retransmissions(mut self, before: &Self) -> Self {
+        self.retransmissions = before.retransmissions;
+        self
+    }
+
+    /// Returns how many packets of calls this client has sent again, in all calls. The count wraps around.
+    pub(crate) const fn retransmissions(&self) -> u32 {
+        self.retransmissions
     }
 
     /// Sets the shortest silence after which the client sends the first probe of a call.
@@ -265,6 +280,9 @@ impl ClientEnd {
         self.sent = true;
         if !held {
             self.due = now.after(self.interval);
+        }
+        if flags.has(Flags::RESENT) {
+            self.retransmissions = self.retransmissions.wrapping_add(1);
         }
         if flags.has(Flags::REPORT) || position == fragments.count() - 1 {
             self.time_answer(serial, now);
@@ -550,6 +568,7 @@ impl ClientEnd {
         self.credits = header.credits;
         if core::mem::take(&mut self.waits) && header.fragment == 0 && bitmap.is_empty() {
             // The server kept nothing of what the client sent before, but no packet was lost.
+            self.retransmissions = self.retransmissions.wrapping_add(blast.sent_count());
             (*blast, *held) = (blast.restarted(), false);
             self.interval = self.rtt.wait();
             self.due = now.after(self.interval);

@@ -27,7 +27,7 @@ impl CallPath for SharedPath {
     pass_on! {
         self => self.0;
         transport, begin, poll, arm, give_up, is_prepared, prepare, message_bytes, server_cpu,
-        wait, kind, explain, is_alive, captures, is_released
+        wait, kind, explain, is_alive, captures, is_released, retransmissions
     }
 }
 
@@ -497,6 +497,6 @@ impl CallPath for ConvertedPath {
     pass_on! {
         self => self.path;
         arm, is_prepared, prepare, message_bytes, server_cpu, wait, kind, explain, is_alive,
-        captures, is_released
+        captures, is_released, retransmissions
     }
 }

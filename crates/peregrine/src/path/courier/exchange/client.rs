@@ -177,6 +177,6 @@ impl CallPath for ExchangePath {
 
     pass_on! {
         self => self.path;
-        arm, is_prepared, prepare, server_cpu, wait, is_alive, captures, is_released
+        arm, is_prepared, prepare, server_cpu, wait, is_alive, captures, is_released, retransmissions
     }
 }

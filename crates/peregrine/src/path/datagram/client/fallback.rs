@@ -173,6 +173,11 @@ impl<R: HandleProvider, F: Fallback<Provider = R>> CallPath for LinkedPath<R, F>
         self.link.message_bytes()
     }
 
+    fn retransmissions(&self, frame: u32) -> u32 {
+        let udp = self.udp.get().map_or(0, |udp| udp.retransmissions(frame));
+        self.link.retransmissions(frame).wrapping_add(udp)
+    }
+
     fn server_cpu(&self, _frame: u32) -> Option<u32> {
         None
     }

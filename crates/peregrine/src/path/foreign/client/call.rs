@@ -150,6 +150,10 @@ impl<D: Dialect> CallPath for ForeignPath<D> {
         self.link.arguments_max()
     }
 
+    fn retransmissions(&self, _frame: u32) -> u32 {
+        0
+    }
+
     fn server_cpu(&self, _frame: u32) -> Option<u32> {
         None
     }

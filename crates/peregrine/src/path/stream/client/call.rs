@@ -104,6 +104,10 @@ impl CallPath for StreamPath {
         self.message_bytes
     }
 
+    fn retransmissions(&self, _frame: u32) -> u32 {
+        0
+    }
+
     fn server_cpu(&self, _frame: u32) -> Option<u32> {
         None
     }
