@@ -1,7 +1,10 @@
 //! Starts servers on each path, with the old or the new interface of a change, and binds clients to them.
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, MutexGuard};
+use std::thread::JoinHandle;
 
 use peregrine::call::{Reply, Request, Serve, Served};
 use peregrine::interface::{Described, Interface, InterfaceRef};
@@ -46,22 +49,25 @@ impl Serve for Any {
 /// The path and the runtime directory of the servers of one test.
 pub(crate) struct World {
     way: Way,
+    /// Threads that end servers.
+    ending: RefCell<VecDeque<JoinHandle<()>>>,
     _directory: tempfile::TempDir,
     _alone: MutexGuard<'static, ()>,
 }
 
 /// What a test binds to: a server that runs, or an object of this process.
-pub(crate) struct Home {
-    way: Way,
+pub(crate) struct Home<'a> {
+    world: &'a World,
     object: Any,
     address: String,
-    _running: Option<Running>,
+    running: Option<Running>,
 }
 
 impl World {
     pub(crate) fn new(way: Way) -> Self {
         let alone = support::alone();
-        Self { way, _directory: support::own_directory(), _alone: alone }
+        let ending = RefCell::default();
+        Self { way, ending, _directory: support::own_directory(), _alone: alone }
     }
 
     pub(crate) const fn way(&self) -> Way {
@@ -70,13 +76,13 @@ impl World {
 
     /// Starts a server of an interface (the old or the new one of a change). If `swapped` is true, the server
     /// behaves as on a machine with the other byte order.
-    pub(crate) fn serve(&self, age: &Age, swapped: bool) -> Home {
+    pub(crate) fn serve(&self, age: &Age, swapped: bool) -> Home<'_> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let object = Any((age.server)());
         let object = if swapped { Any(Arc::new(SwappedServer::new(object))) } else { object };
         let way = self.way;
         if way == Way::InProcess {
-            return Home { way, object, address: String::new(), _running: None };
+            return Home { world: self, object, address: String::new(), running: None };
         }
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("ages-{}-{number}", std::process::id());
@@ -96,11 +102,38 @@ impl World {
             Way::Local => name,
             _ => format!("{}/{name}", running.addresses()[0]),
         };
-        Home { way, object, address, _running: Some(running) }
+        Home { world: self, object, address, running: Some(running) }
     }
 }
 
-impl Home {
+impl Drop for World {
+    fn drop(&mut self) {
+        for ending in self.ending.take() {
+            let ended = ending.join();
+            // A panic while another panic unwinds would end the process without a message.
+            assert!(ended.is_ok() || std::thread::panicking(), "a server does not end");
+        }
+    }
+}
+
+/// The number of servers that may be ending at the same time.
+const ENDING: usize = 16;
+
+/// Ends the server. The end of a server over raw Ethernet takes a tenth of a second, and a test has hundreds
+/// of servers. So each server ends on a separate thread, while the test goes on.
+impl Drop for Home<'_> {
+    fn drop(&mut self) {
+        let Some(running) = self.running.take() else { return };
+        let mut ending = self.world.ending.borrow_mut();
+        ending.push_back(std::thread::spawn(|| drop(running)));
+        if ending.len() > ENDING {
+            let ended = ending.pop_front().expect("a thread").join();
+            assert!(ended.is_ok() || std::thread::panicking(), "a server does not end");
+        }
+    }
+}
+
+impl Home<'_> {
     /// Binds with the description that is compiled into a client.
     pub(crate) fn bind(&self, interface: &'static Interface) -> Result<Binding, CallError> {
         self.bind_as(interface.into())
@@ -118,11 +151,11 @@ impl Home {
 
     fn bind_as(&self, interface: InterfaceRef) -> Result<Binding, CallError> {
         let options = BindOptions::default();
-        if self.way == Way::InProcess {
+        if self.world.way == Way::InProcess {
             return Binding::in_process_as(interface, Arc::new(self.object.clone()), &options);
         }
         let binding = Binding::bind(&self.address, interface, &options)?;
-        let path = match self.way {
+        let path = match self.world.way {
             Way::Udp => PathKind::Udp,
             Way::Tcp => PathKind::Tcp,
             Way::Ethernet => PathKind::Ethernet,

@@ -102,7 +102,7 @@ fn from_threads(client: &Client) {
                 Err(error) => note("get", error),
             }
         }
-        bytes.iter().all(|one| *one == with)
+        bytes == vec![with; BYTES]
     };
     std::thread::scope(|scope| {
         let callers: Vec<_> = (0..CALLERS).map(|n| scope.spawn(move || calls(n))).collect();
@@ -129,6 +129,6 @@ fn as_futures(client: &PressureAsyncClient) {
         });
         join_all(gets).into_iter().for_each(|ran| ran.unwrap());
     }
-    let whole = |(with, bytes): (u8, &Vec<u8>)| bytes.iter().all(|one| *one == with);
+    let whole = |(with, bytes): (u8, &Vec<u8>)| *bytes == vec![with; BYTES];
     assert!((0..).zip(&buffers).all(whole), "a result differs from its argument");
 }

@@ -1,5 +1,10 @@
 //! Interfaces with callbacks of each form compile, also if they contain each other.
 #![deny(warnings)]
+#![allow(
+    missing_docs,
+    unused_qualifications,
+    reason = "lints of this workspace, which `strict.rs` denies"
+)]
 
 use peregrine::{Callback, Sink, interface};
 
@@ -22,8 +27,10 @@ pub trait Listener {
 pub trait Chat {
     #[idempotent]
     fn join(&self, name: String, listener: Callback<'_, dyn Listener>) -> peregrine::Result<u32>;
-    fn keep(&self, #[was("one")] listener: Callback<'static, dyn Listener>)
-    -> peregrine::Result<()>;
+    fn keep(
+        &self,
+        #[was("one")] listener: Callback<'static, dyn Listener>,
+    ) -> peregrine::Result<()>;
     fn more(
         &self,
         seen: Sink<'_, u8>,
