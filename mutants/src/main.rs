@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 use mutate::{Choice, FEATURES, Mutant, mutate};
 
 const SOURCES: &str = "crates/peregrine/src";
+/// The root file of the simulator.
+const SIMULATION: &str = "crates/peregrine-simulation/tests/simulation/main.rs";
 /// The directories of [`SOURCES`] that are mutated.
 const DIRECTORIES: [&str; 3] = ["protocol", "call", "value"];
 /// The environment variable with the number of seeds of the simulator, and its value for these tests.
@@ -94,7 +96,7 @@ fn main() {
     let drawn = draw(&all, count, seed, only);
     println!("{} mutants; {} are drawn with seed {seed}", all.len(), drawn.len());
 
-    for root in ["crates/peregrine/src/lib.rs", "crates/peregrine/tests/simulation/main.rs"] {
+    for root in ["crates/peregrine/src/lib.rs", SIMULATION] {
         let text = fs::read_to_string(tree.join(root)).expect("a root file");
         fs::write(tree.join(root), FEATURES.to_owned() + &text).expect("a copied file");
     }
@@ -243,7 +245,8 @@ fn build(tree: &Path) -> Result<Programs, String> {
     let output = std::env::var_os("CARGO_TARGET_DIR");
     let output = output.map_or_else(|| tree.with_file_name("tested"), PathBuf::from);
     let built = Command::new(cargo)
-        .args(["test", "--locked", "-p", "peregrine", "--lib", "--test", "simulation", "--no-run"])
+        .args(["test", "--locked", "-p", "peregrine", "-p", "peregrine-simulation"])
+        .args(["--lib", "--test", "simulation", "--no-run"])
         .env("CARGO_TARGET_DIR", output)
         // Mutants are activated by a function that only unstable compilers have. This variable permits such
         // functions.

@@ -1,6 +1,6 @@
 //! Tests the bounds on the memory that a server keeps for hostile callers over UDP. The tests write the
 //! packets themselves. For that purpose, the sources of the packet exchange (the protocol over UDP) are
-//! compiled into this program, as in `tests/simulation`.
+//! compiled into this program, as in `crates/peregrine-simulation`.
 
 #[allow(dead_code)]
 #[path = "../src/protocol/exchange/mod.rs"]

@@ -11,6 +11,7 @@ use std::io;
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use peregrine::secure::{Identity, Trust, TrustedKey};
 use peregrine::{BindOptions, EthernetDevice, Insecure, Server, Wait, interface, sys};
 use services::{Nothing, Null, NullAsync as _, NullAsyncClient, NullClient, NullServer};
 use support::futures::join_all;
@@ -133,9 +134,8 @@ fn child() {
     let Ok(part) = std::env::var(PART) else { return };
     let (wait, processors) = match part.as_str() {
         "spin" | "limited spin" | "udp spin" | "eth spin" | "packet spin" => (Wait::Spin, [0, 1]),
-        "futures block" | "block" | "limited block" | "tcp block" | "udp block" | "eth block" => {
-            (Wait::Block, [0, 1])
-        }
+        "futures block" | "block" | "limited block" | "tcp block" | "tls block" | "udp block"
+        | "eth block" => (Wait::Block, [0, 1]),
         "futures adaptive" => (Wait::Adaptive, [0, 1]),
         "oneway local" | "oneway tcp" | "oneway udp" => (Wait::Block, [0, 1]),
         _ => (Wait::Block, [0, 0]),
@@ -156,6 +156,10 @@ fn child() {
     let (scheme, way) = part.split_once(' ').unwrap_or_default();
     let device = if scheme == "packet" { EthernetDevice::Packet } else { EthernetDevice::Any };
     let server = server.ethernet_device(device);
+    // Client and server have the same key.
+    let identity = Identity::generate().unwrap();
+    let key = TrustedKey::new("peer", identity.public_key(), "").unwrap();
+    let trust = Trust::of_keys([key]).unwrap();
     let running = match std::env::var(FAR) {
         // This process is at the near end of a link, but the threads of the server are at the far end.
         Ok(far) => {
@@ -164,14 +168,19 @@ fn child() {
                 server.listen_beyond_this_machine(&at, Insecure::ITrustThisNetwork).unwrap();
             in_namespace(&far, move || server.spawn().unwrap())
         }
+        Err(_) if scheme == "tls" => {
+            let security = (identity.clone(), trust.clone());
+            server.listen_beyond_this_machine("tcp:127.0.0.1:0", security).unwrap().spawn().unwrap()
+        }
         Err(_) => {
             let server = server.listen("tcp:127.0.0.1:0").unwrap();
             server.listen("udp:127.0.0.1:0").unwrap().spawn().unwrap()
         }
     };
     let options = BindOptions::default().wait(wait).ethernet_device(device);
+    let options = if scheme == "tls" { options.secure(identity, trust) } else { options };
     let address = match scheme {
-        "tcp" | "eth" | "packet" => format!("{}/null", running.addresses()[0]),
+        "tcp" | "tls" | "eth" | "packet" => format!("{}/null", running.addresses()[0]),
         "udp" => format!("{}/null", running.addresses()[1]),
         _ => "null".to_owned(),
     };
@@ -393,6 +402,8 @@ fn polling_call_makes_no_system_call_and_blocking_call_makes_four() {
     at_most("hand over", None, 4.0, all);
     // A call needs two system calls to send, and two to receive.
     at_most("tcp block", None, 4.0, all);
+    // Now and then, an encrypted call checks whether the socket has space.
+    at_most("tls block", None, 4.0, all);
     at_most("udp block", None, 4.0, all);
     at_most("onc+udp block", None, 4.0, all);
     at_most("onc+tcp block", None, 4.0, all);

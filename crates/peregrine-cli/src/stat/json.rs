@@ -22,6 +22,7 @@ pub(super) fn interval(interval: &Interval) -> Value {
         "came_again": server.came_again,
         "in_flight_by_kind": server.in_flight.as_ref().map(by_kind),
         "streams": server.in_flight.as_ref().map(streams),
+        "denied": server.denied,
         "queued": server.queued,
         "captured": paths(&server.captured),
         "sessions_standing": server.sessions,

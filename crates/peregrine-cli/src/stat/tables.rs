@@ -92,10 +92,12 @@ fn head(interval: &Interval) -> String {
             bytes(of.stream_bytes as f64),
         )
     });
+    let denied = now.denied.filter(|denied| *denied > 0);
+    let denied = denied.map_or_else(String::new, |denied| format!(", {denied} denied"));
     format!(
         "{BOLD}{}{BOLD:#}  process {}, up {}; threads: {local} local, {tcp} tcp, {datagrams} datagrams\n\
          {BOLD}{}{BOLD:#} calls/s  p50 {}  p99 {}  max {}  {DIM}over {}{DIM:#}\n\
-         {} calls: {} in flight, {} failed, {} refused; {} queued, {captured} captured\n\
+         {} calls: {} in flight, {} failed, {} refused{denied}; {} queued, {captured} captured\n\
          {kinds}waits: {spun} spun, {slept} slept; packets: {} retransmitted, {} duplicates",
         interval.address,
         now.process,
@@ -323,6 +325,18 @@ mod tests {
         assert!(line.ends_with("  deferred 2  one-way 3  streams 1 (2.00 KiB)"), "{line}");
         let (whole, line) = shown(peregrine::counters::Stat::default());
         assert!(!whole.contains("blocking") && !line.contains("deferred"), "{whole}");
+    }
+
+    #[test]
+    fn callers_that_were_denied_are_shown_if_there_are_some() {
+        let head = |denied| {
+            let mut now = peregrine::counters::Stat::default();
+            now.server.denied = denied;
+            let before = peregrine::counters::Stat::default();
+            head(&Interval { address: "files".to_owned(), before, now, took: None })
+        };
+        assert!(head(Some(7)).contains(" 0 refused, 7 denied; "), "{}", head(Some(7)));
+        assert!(!head(Some(0)).contains("denied") && !head(None).contains("denied"));
     }
 
     #[test]

@@ -25,6 +25,11 @@ use crate::value::{Space, Window};
 
 /// The largest number of bytes that are encrypted before they are written to the socket.
 const SENT_AT_ONCE: usize = 64 << 10;
+/// What may be encrypted after the socket had space, until this is checked again. A socket that has space has
+/// at least a third of its buffer free, and a buffer has at least 16 KiB unless the system is set otherwise.
+const SPACE: usize = 4 << 10;
+/// What each message takes of [`SPACE`] besides its bytes.
+const MESSAGE_COST: usize = 256;
 /// Larger memory for plaintext is released after each message.
 const PLAINTEXT_KEPT: usize = 4 << 10;
 /// The number of bytes of ciphertext to receive at once: the largest record of TLS 1.3 (RFC 8446, 5.2).
@@ -69,6 +74,8 @@ struct Tls {
     plaintext: Vec<u8>,
     /// Whether the last byte of the caller's message that was encrypted has not been reported as sent.
     owes_byte: bool,
+    /// What is left of [`SPACE`].
+    space: usize,
     /// Why the connection can transport nothing any more.
     failed: Option<Refusal>,
 }
@@ -152,6 +159,7 @@ impl Sealed {
             has_closed: false,
             plaintext: Vec::new(),
             owes_byte: false,
+            space: 0,
             failed: None,
         };
         Self {
@@ -243,6 +251,21 @@ impl Tls {
             }
         }
         Ok(())
+    }
+
+    /// Returns whether the socket has space for a message of `bytes` bytes. A small message uses the space
+    /// that was found for an earlier one, without a system call. If the socket is full in spite of that, the
+    /// encrypted message waits like the rest of a large one.
+    fn has_space(&mut self, socket: BorrowedFd<'_>, bytes: usize) -> io::Result<bool> {
+        let cost = bytes.saturating_add(MESSAGE_COST);
+        if cost > self.space {
+            if !has_space(socket)? {
+                return Ok(false);
+            }
+            self.space = SPACE;
+        }
+        self.space = self.space.saturating_sub(cost);
+        Ok(true)
     }
 
     /// Encrypts the first bytes of `parts`. Returns their number.
@@ -362,7 +385,7 @@ impl Seal for Sealed {
         if parts.is_empty() {
             return Ok(());
         }
-        if !has_space(socket)? {
+        if !tls.has_space(socket, parts.left())? {
             return if owed { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) };
         }
         let bytes = tls.encrypt(parts)?;
@@ -371,7 +394,7 @@ impl Seal for Sealed {
             Ok(()) => parts.advance(bytes),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock && bytes > 0 => {
                 parts.advance(bytes - 1);
-                tls.owes_byte = true;
+                (tls.owes_byte, tls.space) = (true, 0);
             }
             Err(error) => return Err(error),
         }

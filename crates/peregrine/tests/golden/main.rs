@@ -5,8 +5,8 @@
 //! `golden`, and these tests read them there. [`values`] encodes and decodes values, and [`libraries`] does
 //! the same with values of library types. [`calls`] compares the calls and replies of stubs with the
 //! documents, and [`streams`] compares the parts of calls that belong to streams. [`representations`] checks
-//! values in XDR and Courier. (`tests/simulation/courier/golden.rs` checks the messages of Courier.) In
-//! [`foreign`], a client calls a hand-written server of the local path.
+//! values in XDR and Courier. (`simulation/courier/golden.rs` of `peregrine-simulation` checks the messages
+//! of Courier.) In [`foreign`], a client calls a hand-written server of the local path.
 
 #![cfg(target_endian = "little")]
 
@@ -33,7 +33,7 @@ fn every_vector_is_checked_by_a_test() {
     let of_values = VALUES.iter().chain(INVALID).chain(libraries::VALUES).chain(libraries::INVALID);
     let held: BTreeSet<&str> =
         of_values.chain(HANDSHAKE).chain(streams::STREAMS).copied().collect();
-    // `tests/simulation/courier/golden.rs` checks the vectors of Courier's messages.
+    // `simulation/courier/golden.rs` of `peregrine-simulation` checks the vectors of Courier's messages.
     let is_elsewhere = |name: &str| representations::is_own(name) || name.starts_with("Courier ");
     for name in vectors().keys().filter(|name| !is_elsewhere(name)) {
         if let Some(little) = name.strip_prefix("big ") {

@@ -1,7 +1,7 @@
 //! Compares messages, streams and packets of Courier with the vectors of `docs/PROTOCOL.md`.
 
 #[allow(dead_code)]
-#[path = "../../golden/document.rs"]
+#[path = "../../../../peregrine/tests/golden/document.rs"]
 mod document;
 
 use crate::protocol::courier::cooper::{STARTED, activation, call_header, refusal, reply_header};

@@ -383,7 +383,7 @@ fn seeds() {
     wrong.sort();
     for (seed, violations) in &wrong {
         println!("{violations}");
-        println!("PEREGRINE_SEED={seed} cargo test -p peregrine --test simulation -- seed\n");
+        println!("PEREGRINE_SEED={seed} cargo test -p peregrine-simulation -- seed\n");
     }
     println!("{count} seeds: {ok} calls returned, {failed} failed, {packets} packets");
     println!("{} had a message of 16 MiB or more, {} of these calls returned", large[0], large[1]);

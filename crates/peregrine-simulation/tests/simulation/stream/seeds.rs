@@ -109,7 +109,7 @@ fn run(seed: u64) -> (usize, usize, Vec<String>) {
 #[test]
 fn stream_seeds() {
     let (first, count) = (number("PEREGRINE_SEED"), number("PEREGRINE_SEEDS"));
-    let count = count.unwrap_or(if first.is_some() { 1 } else { 200 });
+    let count = count.unwrap_or(if first.is_some() { 1 } else { 400 });
     let first = first.unwrap_or(1);
     let (mut ok, mut failed, mut wrong) = (0, 0, Vec::new());
     for seed in first..first + count {
@@ -117,9 +117,7 @@ fn stream_seeds() {
         (ok, failed) = (ok + returned, failed + did_not);
         if !violations.is_empty() {
             println!("{}", violations.join("\n"));
-            println!(
-                "PEREGRINE_SEED={seed} cargo test -p peregrine --test simulation -- stream_seeds"
-            );
+            println!("PEREGRINE_SEED={seed} cargo test -p peregrine-simulation -- stream_seeds");
             wrong.push(seed);
         }
         assert!(wrong.len() < 3, "these seeds failed: {wrong:?}");
