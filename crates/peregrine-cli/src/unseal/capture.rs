@@ -157,7 +157,7 @@ impl<R: Read> Reader<R> {
             }
             let Some(length) = self.rest::<4>()? else { return Ok(None) };
             let length = self.word(&length, 0);
-            if length < 12 || length % 4 != 0 {
+            if length < 12 || !length.is_multiple_of(4) {
                 return invalid(format!("a block has {length} bytes"));
             }
             // Without the kind, and the length at both ends.
@@ -198,7 +198,7 @@ impl<R: Read> Reader<R> {
             _ => return invalid("a section has no byte order"),
         };
         let length = self.word(&head, 0);
-        if length < 28 || length % 4 != 0 {
+        if length < 28 || !length.is_multiple_of(4) {
             return invalid(format!("the header of a section has {length} bytes"));
         }
         self.kind = Kind::Pcapng(Vec::new());
@@ -486,8 +486,10 @@ mod tests {
         }
     }
 
+    type Frames = Vec<(Frame, Vec<u8>)>;
+
     /// Returns the frames of a capture with their bytes, and whether it is cut.
-    fn read(file: &[u8]) -> Result<(Vec<(Frame, Vec<u8>)>, bool), Unreadable> {
+    fn read(file: &[u8]) -> Result<(Frames, bool), Unreadable> {
         let mut reader = Reader::new(file)?;
         let (mut all, mut bytes) = (Vec::new(), Vec::new());
         while let Some(frame) = reader.next(&mut bytes)? {
