@@ -244,6 +244,8 @@ pub(crate) const STREAMS: &str = "streams";
 
 /// The name of the export that the experiment `account` measures.
 pub(crate) const ACCOUNTED: &str = "spin-accounted";
+/// The name of the export with the layer that makes spans of calls.
+pub(crate) const TRACED: &str = "spin-traced";
 
 /// The number of exports of one server over which bindings are spread.
 pub(crate) const SPREAD: usize = 8;

@@ -13,9 +13,11 @@ use std::sync::mpsc;
 
 use clap::Args;
 use peregrine::sys::{Memory, pin_to};
-use peregrine::{CallError, Running, Server};
+use peregrine::{CallError, Running, Server, Tracing};
 
-use crate::cases::{ACCOUNTED, EVENTS, SPREAD, STREAMS, Size, Waiting, export_name, spread_name};
+use crate::cases::{
+    ACCOUNTED, EVENTS, SPREAD, STREAMS, Size, TRACED, Waiting, export_name, spread_name,
+};
 use crate::interfaces::{
     AccountedServer, EventsServer, LargeServer, MiddleServer, Object, SmallServer, StreamsServer,
 };
@@ -98,6 +100,11 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error + Send + Sync>>
     let _accounted = Server::new()
         .wait(Waiting::Spin.wait())
         .export(&format!("{prefix}{ACCOUNTED}"), AccountedServer::new(Object))?
+        .spawn()?;
+    let _traced = Server::new()
+        .wait(Waiting::Spin.wait())
+        .layer(Tracing::new())
+        .export(&format!("{prefix}{TRACED}"), SmallServer::new(Object))?
         .spawn()?;
     let _events: Vec<Running> =
         [(Waiting::Spin, None), (Waiting::Adaptive, Some("udp:127.0.0.1:0"))]

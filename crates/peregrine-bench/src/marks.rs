@@ -6,7 +6,7 @@ use crate::foreign::bridge::{BOTH_ALONE, BRIDGE_NULL, HTTP, HTTP_NULL, HYPER_ECH
 use crate::foreign::courier::OWN_UDP;
 use crate::foreign::{ARRAY, TIRPC};
 use crate::row::Row;
-use crate::secure::{HANDSHAKE, PINGPONG, PLAIN_AND_SEALING, TONIC_TLS};
+use crate::secure::{HANDSHAKE, PINGPONG, PLAIN_AND_SEALING, TONIC_TLS, UNTRACED};
 
 /// The mark of a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -124,15 +124,16 @@ const CONCURRENT: [(&str, &str, f64, f64); 9] = [
     ("stream-64k", "copy-then-read", 1.10, 0.90),
 ];
 
-/// The marks of encrypted calls, and of binding to servers that require encryption. An entry has the case and
-/// the limit, and then the bounds `must` and `reach`.
-const SECURE: [(&str, &str, f64, f64); 6] = [
+/// The marks of encrypted calls, of binding to servers that require encryption, and of calls that an idle layer
+/// does not see. An entry has the case and the limit, and then the bounds `must` and `reach`.
+const SECURE: [(&str, &str, f64, f64); 7] = [
     ("null-sealed", PLAIN_AND_SEALING, 1.10, 1.03),
     ("in-48000-sealed", PLAIN_AND_SEALING, 1.10, 1.00),
     ("null-tls", PINGPONG, 1.15, 1.05),
     ("bind", HANDSHAKE, 1.30, 1.10),
     ("bind-resumed", HANDSHAKE, 1.30, 1.10),
     ("null-tls-peer", TONIC_TLS, 0.30, 0.10),
+    ("null-traced", UNTRACED, 1.01, 1.00),
 ];
 
 /// The names of the limits that send one Ethernet frame in each direction. The XDP program runs in the driver

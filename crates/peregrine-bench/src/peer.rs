@@ -79,6 +79,11 @@ impl Peer {
         format!("{}{}", self.prefix, export_name(wait, size))
     }
 
+    /// Returns the name of the child's export that is `name` without the prefix of the child.
+    pub(crate) fn named(&self, name: &str) -> String {
+        format!("{}{name}", self.prefix)
+    }
+
     /// Returns the name of the child's export of the interface with one-way calls.
     pub(crate) fn events(&self, wait: Waiting) -> String {
         format!("{}{EVENTS}-{}", self.prefix, wait.name())

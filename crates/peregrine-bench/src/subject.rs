@@ -6,9 +6,9 @@ use std::error::Error;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use peregrine::{BindOptions, Lent, Out, Source, Wait};
+use peregrine::{BindOptions, Lent, Out, Source, Tracing, Wait};
 
-use crate::cases::{ACCOUNTED, Case, LARGE, Limit, Procedure, Size, Waiting};
+use crate::cases::{ACCOUNTED, Case, LARGE, Limit, Procedure, Size, TRACED, Waiting};
 use crate::concurrent;
 use crate::interfaces::{
     Accounted, AccountedClient, Events as _, EventsClient, Huge, HugeClient, Large, LargeClient,
@@ -43,6 +43,8 @@ enum What {
     Exchange(Exchange),
     SystemCall,
     Remote(Case, Waiting),
+    /// Calls of a client with the layer `Tracing` to a server with this layer. Both sides poll.
+    Traced(Case),
     /// Async null calls. The number says how many of them are in flight.
     Futures(Waiting, u32),
     InProcess(Case),
@@ -97,6 +99,12 @@ impl Subject {
     /// Returns the subject that calls the other process.
     pub(crate) const fn remote(case: Case, wait: Waiting) -> Self {
         Self::new(What::Remote(case, wait))
+    }
+
+    /// Returns the subject that calls the other process. Both sides poll, and both have the layer `Tracing`.
+    /// No program has a subscriber, so the layer is idle.
+    pub(crate) const fn traced(case: Case) -> Self {
+        Self::new(What::Traced(case))
     }
 
     /// Returns the subject that makes async null calls from one thread, `in_flight` at a time.
@@ -162,7 +170,14 @@ impl Subject {
                 small(object, procedure, &mut buffer, case, WARM_CALLS)?;
                 alone(small(object, procedure, &mut buffer, case, calls)?)
             }
-            What::Remote(case, wait) => remote(peer, case, wait, &mut buffer, calls)?,
+            What::Remote(case, wait) => {
+                let (name, options) = (peer.export(wait, case.size), BindOptions::default());
+                remote(peer, &name, case, &options.wait(wait.wait()), &mut buffer, calls)?
+            }
+            What::Traced(case) => {
+                let (name, options) = (peer.named(TRACED), BindOptions::default().wait(Wait::Spin));
+                remote(peer, &name, case, &options.layer(Tracing::new()), &mut buffer, calls)?
+            }
             What::Futures(wait, in_flight) => futures(peer, wait, in_flight, calls)?,
             What::Events(events) => make_events(peer, events, calls)?,
             What::Stream(bytes) => send_items(peer, bytes, calls)?,
@@ -174,17 +189,17 @@ fn per_call(took: Duration, calls: u32) -> f64 {
     took.as_nanos() as f64 / f64::from(calls)
 }
 
-/// Makes calls through a new binding, and then drops the binding, so that no server thread spins for it while
+/// Makes calls to an export through a new binding, and then drops the binding, so that no server thread spins for it while
 /// the limit is measured.
 fn remote(
     peer: &mut Peer,
+    name: &str,
     case: Case,
-    wait: Waiting,
+    options: &BindOptions,
     buffer: &mut [u8],
     calls: u32,
 ) -> Result<Sample, Failure> {
-    let name = peer.export(wait, case.size);
-    let client = Client::bind(&name, case.size, wait)?;
+    let client = Client::bind_with(name, case.size, options)?;
     let mut run = |calls| client.run(case, buffer, calls);
     let start = Instant::now();
     let mut warm = 0;
@@ -200,7 +215,7 @@ fn remote(
     let took = run(calls)?;
     let ran = peer.cpu_time()?.saturating_sub(before);
     drop(client);
-    quiet(&name)?;
+    quiet(name)?;
     Ok(Sample { ns: per_call(took, calls), cpu_ns: Some(per_call(ran, calls + settle)) })
 }
 
@@ -359,10 +374,6 @@ pub(crate) enum Client {
 }
 
 impl Client {
-    fn bind(name: &str, size: Size, wait: Waiting) -> peregrine::Result<Self> {
-        Self::bind_with(name, size, &BindOptions::default().wait(wait.wait()))
-    }
-
     /// Binds to the export `name`. The export must have the interface for data of the size `size`.
     pub(crate) fn bind_with(
         name: &str,

@@ -1,5 +1,6 @@
 //! The experiment `secure`: measures calls that are encrypted and authenticated, and binding to servers that
-//! require it. Each row is compared with the smallest program that does the same cryptography.
+//! require it. Each row is compared with the smallest program that does the same cryptography. Also measures
+//! what the layer `Tracing` costs while nothing collects spans.
 //!
 //! All programs have the same certificates, which prove Ed25519 keys, and use the same cipher suite: the
 //! first one of `rustls` with `ring`. Both sides authenticate each other.
@@ -10,11 +11,13 @@
 //! | `rustls-pingpong` | two processes that exchange 64 bytes by `rustls` on a TCP connection |
 //! | `rustls-handshake` | a TCP connection, a handshake of `rustls`, and an exchange of 64 bytes |
 //! | `tonic-tls` | null calls by gRPC with TLS (needs the feature `peers`) |
+//! | `untraced` | the same local call by a binding and to an export without layers |
 
 mod calls;
 pub(crate) mod keys;
 mod sealing;
 pub(crate) mod tls;
+mod traced;
 
 use self::calls::{Bindings, Calls};
 use self::keys::Keys;
@@ -39,9 +42,19 @@ pub(crate) const HANDSHAKE: &str = "rustls-handshake";
 /// The name of the limit that calls by gRPC with TLS.
 pub(crate) const TONIC_TLS: &str = "tonic-tls";
 
+/// The name of the limit that makes the same local calls without layers.
+pub(crate) const UNTRACED: &str = "untraced";
+
 /// The names of all measurements.
-pub(crate) const CASES: [&str; 6] =
-    ["null-sealed", "in-48000-sealed", "null-tls", "bind", "bind-resumed", "null-tls-peer"];
+pub(crate) const CASES: [&str; 7] = [
+    "null-sealed",
+    "in-48000-sealed",
+    "null-tls",
+    "bind",
+    "bind-resumed",
+    "null-tls-peer",
+    traced::CASE,
+];
 
 /// What is measured, and the limit that it is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -191,6 +204,7 @@ pub(crate) fn measure(selection: &Selection, progress: &Progress) -> Result<Vec<
             Ok(())
         })?;
     }
+    rows.extend(traced::measure(selection, progress)?);
     Ok(rows)
 }
 
@@ -207,7 +221,7 @@ mod tests {
             assert!(matches!(marks::of(&row), Some(Mark::Ratio(..))), "{row:?}");
             assert!(CASES.contains(&measured.case), "{}", measured.case);
         }
-        for case in CASES {
+        for case in CASES.into_iter().filter(|case| *case != traced::CASE) {
             assert!(MEASURED.iter().any(|one| one.case == case), "{case}");
         }
     }

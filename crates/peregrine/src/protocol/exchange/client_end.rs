@@ -199,28 +199,6 @@ impl ClientEnd {
         }
     }
 
-    /// Continues the count of retransmissions of another handle, which this one replaces.
-    pub(crate) const fn with_retransmissions(mut self, before: &Self) -> Self {
-        self.retransmissions = before.retransmissions;
-        self
-    }
-
-    /// Returns how many packets of calls this client has sent again, in all calls. The count wraps around.
-    pub(crate) const fn retransmissions(&self) -> u32 {
-        self.retransmissions
-    }
-
-    /// Sets the shortest silence after which the client sends the first probe of a call.
-    pub(crate) fn ask_after(&mut self, nanoseconds: u64) {
-        self.rtt.set_wait_min(nanoseconds);
-    }
-
-    /// Sets the time at which the last packet of the server arrived. For a new handle, this is the time of
-    /// the packet that granted the handle.
-    pub(crate) fn set_last_heard(&mut self, now: Moment) {
-        self.heard = now;
-    }
-
     /// Begins a call. Afterwards, [`poll_send`](Self::poll_send) returns the packets of the call.
     ///
     /// # Errors

@@ -169,6 +169,7 @@ fn waiting_call_asks_until_it_may_be_sent() {
     assert_eq!(client_end.handle(now, &NoFlow, &have, &[]), Handled::Nothing);
     let pieces = [1, 2, 0].map(|fragment| (PacketKind::Call, fragment, Flags::NONE));
     assert_eq!(sent(&mut client_end, now), pieces);
+    assert_eq!(client_end.retransmissions(), 3);
     assert_eq!(client_end.handle(now, &NoFlow, &result(9, 0), &[]), Handled::Place(0..9));
     assert_eq!(client_end.outcome(), Some(Outcome::Returned(shape(9))));
 }
@@ -316,6 +317,7 @@ fn only_missing_pieces_are_retransmitted_after_a_moment() {
     let again = Flags::RESENT;
     let expected = [(PacketKind::Call, 1, again), (PacketKind::Call, 0, again.with(Flags::REPORT))];
     assert_eq!(sent, expected);
+    assert_eq!(client_end.retransmissions(), 2);
 }
 
 #[test]

@@ -1,13 +1,16 @@
 //! Tests layers: what they see of each kind of call at both sides, and how they refuse calls.
 #![cfg(feature = "async")]
 
+#[path = "../support/mod.rs"]
 mod support;
 
+mod endings;
+mod idle;
+mod packets;
+mod refusals;
+
 use std::future::pending;
-use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use std::task::{Context, Waker};
 use std::time::Duration;
 
 use peregrine::{
@@ -15,10 +18,8 @@ use peregrine::{
     LayerOutcome, LayerRefusal, LayerSide, Out, PathKind, Running, Server, Sink, caller, interface,
 };
 use support::futures::{block_on, join_all};
-use support::heap::{Counting, fewest_allocations};
-use support::impairments::Impairments;
-use support::relay::Relay;
-use support::{KeepGoing, alone, own_directory, until};
+use support::heap::Counting;
+use support::{alone, own_directory, until};
 
 #[global_allocator]
 static COUNTING: Counting = Counting;
@@ -227,19 +228,6 @@ impl Layer for Writes {
     }
 }
 
-/// Refuses the calls of one procedure.
-struct Refuses(&'static str, fn(&'static str) -> LayerRefusal);
-
-impl Layer for Refuses {
-    type State = ();
-
-    fn begin(&self, call: &mut LayerCall<'_>) -> Result<(), LayerRefusal> {
-        if call.procedure() == self.0 { Err(self.1("the layer's reason")) } else { Ok(()) }
-    }
-
-    fn end(&self, _: (), _: &LayerEnd<'_>) {}
-}
-
 /// Adds metadata to each call.
 struct Adds(&'static str, &'static str);
 
@@ -332,46 +320,6 @@ fn layers_nest_and_see_how_calls_end() {
 }
 
 #[test]
-fn refused_call_is_not_executed() {
-    let _alone = alone();
-    let _directory = own_directory();
-    everywhere(false, |at, log| {
-        let options = BindOptions::default()
-            .layer(writes("client", log))
-            .layer(Refuses("add", LayerRefusal::exhausted))
-            .layer(writes("inner", log));
-        let work = client(at, options);
-        let awaited = WorkAsyncClient::from(work.clone());
-        for blocks in [true, false] {
-            let result = match blocks {
-                true => work.add(1, 2),
-                false => block_on(WorkAsync::add(&awaited, 1, 2)),
-            };
-            let error = result.unwrap_err();
-            assert_eq!((error.kind(), error.executed()), (Kind::Exhausted, Executed::No));
-            assert!(error.to_string().contains("the layer's reason"), "{error}");
-            let ended = "client ended add Exhausted not executed";
-            assert_eq!(log.take(), ["client calls add", ended]);
-        }
-    });
-    let log = Log::default();
-    let server = Server::new().layer(writes("server", &log));
-    let options = ExportOptions::default().layer(Refuses("add", LayerRefusal::denied));
-    let blocking = server.export_with("work", WorkServer::new(Object::default()), options);
-    let options = ExportOptions::default().layer(Refuses("add", LayerRefusal::denied));
-    let both = blocking.unwrap();
-    let both = both.export_with("awork", WorkAsyncServer::new(AsyncObject), options).unwrap();
-    let running = both.spawn().unwrap();
-    for name in ["local:work", "local:awork"] {
-        let error = WorkClient::bind(name).unwrap().add(1, 2).unwrap_err();
-        assert_eq!((error.kind(), error.executed()), (Kind::Denied, Executed::No), "{error}");
-        assert!(error.to_string().contains("the layer's reason"), "{error}");
-        assert_eq!(log.take(), ["server serves add", "server ended add Denied not executed"]);
-    }
-    running.stop();
-}
-
-#[test]
 fn metadata_of_client_layers_arrives() {
     let _alone = alone();
     let _directory = own_directory();
@@ -455,68 +403,6 @@ fn calls_with_streams_and_callbacks_are_seen() {
             let expected = [&around[..3], &told.map(str::to_owned), &told.map(str::to_owned)];
             assert_eq!(log.take(), [&expected.concat()[..], &around[3..]].concat());
         });
-    }
-}
-
-#[test]
-fn call_that_is_given_up_has_timed_out() {
-    let _alone = alone();
-    let _directory = own_directory();
-    let timed_out = "TimedOut may have executed";
-    everywhere(true, |at, log| {
-        let options = BindOptions::default().layer(writes("client", log));
-        let limited = client(at, options.timeout(Duration::from_millis(50)));
-        assert_eq!(limited.waits().unwrap_err().kind(), Kind::TimedOut);
-        let lines = log.wait(6);
-        for name in ["client", "server", "export"] {
-            assert_eq!(count(&lines, name, timed_out), 1, "{lines:?}");
-        }
-        // The future of a call is dropped.
-        let options = BindOptions::default().layer(writes("client", log));
-        let awaited = WorkAsyncClient::from(client(at, options));
-        {
-            let mut call = pin!(WorkAsync::waits(&awaited));
-            let context = &mut Context::from_waker(Waker::noop());
-            until("the procedure has begun", || {
-                assert!(call.as_mut().poll(context).is_pending());
-                log.0.lock().unwrap().len() == 3
-            });
-        }
-        let lines = log.wait(6);
-        for name in ["client", "server", "export"] {
-            assert_eq!(count(&lines, name, timed_out), 1, "{lines:?}");
-        }
-    });
-}
-
-#[test]
-fn call_that_the_server_refuses_is_seen() {
-    let _alone = alone();
-    let _directory = own_directory();
-    for path in ["local", "tcp", "udp"] {
-        println!("{path}");
-        let (log, object) = (Log::default(), Arc::new(Object::default()));
-        let server = Server::new().layer(writes("server", &log)).threads(1).queue(0);
-        let server = server.export("work", WorkServer::new(Arc::clone(&object))).unwrap();
-        let server = match path {
-            "local" => server,
-            _ => server.listen(&format!("{path}:127.0.0.1:0")).unwrap(),
-        };
-        let running = server.spawn().unwrap();
-        let work = client(&address(&running), BindOptions::default());
-        std::thread::scope(|scope| {
-            let waits = scope.spawn(|| work.waits());
-            assert_eq!(log.wait(1), ["server serves waits"]);
-            let error = work.add(1, 2).unwrap_err();
-            assert_eq!((error.kind(), error.executed()), (Kind::Overloaded, Executed::No));
-            assert_eq!(
-                log.wait(2),
-                ["server serves add", "server ended add Overloaded not executed"]
-            );
-            object.open();
-            waits.join().unwrap().unwrap();
-        });
-        running.stop();
     }
 }
 
@@ -663,243 +549,4 @@ fn sizes_and_names_are_those_of_the_call() {
         }
         running.stop();
     }
-}
-
-#[test]
-fn layers_themselves_allocate_nothing_for_a_call() {
-    struct Times;
-    impl Layer for Times {
-        type State = (std::time::Instant, [u64; 4]);
-        fn begin(&self, _: &mut LayerCall<'_>) -> Result<Self::State, LayerRefusal> {
-            Ok((std::time::Instant::now(), [7; 4]))
-        }
-        fn end(&self, (_, kept): Self::State, _: &LayerEnd<'_>) {
-            assert_eq!(kept, [7; 4]);
-        }
-    }
-    let _alone = alone();
-    let _directory = own_directory();
-    let server = Server::new().layer(Times).layer(Times);
-    let running = server.export("work", WorkServer::new(Object::default())).unwrap();
-    let running = running.listen("tcp:127.0.0.1:0").unwrap().spawn().unwrap();
-    for at in ["local:work".to_owned(), address(&running)] {
-        let work = client(&at, BindOptions::default().layer(Times).layer(Times));
-        let fewest = fewest_allocations(|| assert_eq!(work.add(1, 2).unwrap(), 3));
-        assert_eq!(fewest, 0, "{at}");
-    }
-    running.stop();
-}
-
-/// Counts the retransmissions of calls.
-struct Retransmissions(Arc<AtomicU32>);
-
-impl Layer for Retransmissions {
-    type State = LayerSide;
-
-    fn begin(&self, call: &mut LayerCall<'_>) -> Result<LayerSide, LayerRefusal> {
-        Ok(call.side())
-    }
-
-    fn end(&self, side: LayerSide, end: &LayerEnd<'_>) {
-        assert!(side == LayerSide::Client || end.retransmissions() == 0);
-        self.0.fetch_add(end.retransmissions(), Ordering::Relaxed);
-    }
-}
-
-#[test]
-fn retransmissions_of_lost_packets_are_counted() {
-    const CLEAN: Impairments = Impairments {
-        lost: 0,
-        duplicated: 0,
-        delayed: 0,
-        delayed_us: 0,
-        damaged: 0,
-        delay_us: 0,
-        cut_ms: (0, 0),
-    };
-    let _alone = alone();
-    let _directory = own_directory();
-    let count = Arc::new(AtomicU32::new(0));
-    let layer = || Retransmissions(Arc::clone(&count));
-    let server = Server::new().layer(layer());
-    let server = server.export("work", WorkServer::new(Object::default())).unwrap();
-    let running = server.listen("udp:127.0.0.1:0").unwrap().spawn().unwrap();
-    let endpoint = running.addresses()[0].to_string();
-    let place = endpoint.strip_prefix("udp:").unwrap().parse().unwrap();
-    let mut relay = Relay::new("127.0.0.1:0".parse().unwrap(), place, CLEAN, 7);
-    let at = format!("udp:{}/work", relay.address());
-    let (going, loses) = (AtomicBool::new(true), AtomicBool::new(false));
-    std::thread::scope(|scope| {
-        let _going = KeepGoing::new(&going);
-        scope.spawn(|| {
-            while going.load(Ordering::Relaxed) {
-                let lost = if loses.load(Ordering::Relaxed) { 200 } else { 0 };
-                relay.impair(Impairments { lost, ..CLEAN });
-                relay.step(&mut |_, _| ());
-            }
-        });
-        let work = client(&at, BindOptions::default().layer(layer()));
-        let awaited = WorkAsyncClient::from(work.clone());
-        let copies = |blocks: bool| {
-            let mut into = Vec::with_capacity(8000);
-            let out = Out::from(&mut into);
-            match blocks {
-                true => work.copy(&[7; 8000], out).unwrap(),
-                false => block_on(WorkAsync::copy(&awaited, &[7; 8000], out)).unwrap(),
-            }
-            assert_eq!(into, [7; 8000]);
-        };
-        [true, false].map(copies);
-        assert_eq!(count.load(Ordering::Relaxed), 0);
-        loses.store(true, Ordering::Relaxed);
-        for blocks in [true, false] {
-            count.store(0, Ordering::Relaxed);
-            until("a packet of a call was lost", || {
-                copies(blocks);
-                count.load(Ordering::Relaxed) > 0
-            });
-        }
-    });
-    running.stop();
-}
-
-/// Writes to a log, and is idle at one side or at both.
-struct Idle {
-    writes: Writes,
-    sides: &'static [LayerSide],
-}
-
-impl Layer for Idle {
-    type State = String;
-
-    fn begin(&self, call: &mut LayerCall<'_>) -> Result<String, LayerRefusal> {
-        self.writes.begin(call)
-    }
-    fn end(&self, state: String, end: &LayerEnd<'_>) {
-        self.writes.end(state, end);
-    }
-    fn is_idle(&self, side: LayerSide) -> bool {
-        self.sides.contains(&side)
-    }
-}
-
-#[test]
-fn idle_layers_see_only_calls_with_metadata() {
-    const BOTH: &[LayerSide] = &[LayerSide::Client, LayerSide::Server];
-    let _alone = alone();
-    let _directory = own_directory();
-    let log = Log::default();
-    let idle = |name, sides| Idle { writes: writes(name, &log), sides };
-    for path in ["local", "tcp", "udp"] {
-        println!("{path}");
-        let server = Server::new().layer(idle("server", BOTH));
-        let server = server.export("work", WorkServer::new(Object::default())).unwrap();
-        let asynchronous = WorkAsyncServer::new(AsyncObject);
-        let server = server.export("awork", asynchronous).unwrap();
-        let listener = ExportOptions::default().layer(idle("export", &[LayerSide::Server]));
-        let server =
-            server.export_with("back", WorkServer::new(Object::default()), listener).unwrap();
-        let running = match path {
-            "local" => server.spawn().unwrap(),
-            _ => server.listen(&format!("{path}:127.0.0.1:0")).unwrap().spawn().unwrap(),
-        };
-        for name in ["work", "awork"] {
-            let at = match running.addresses().first() {
-                None => format!("local:{name}"),
-                Some(endpoint) => format!("{endpoint}/{name}"),
-            };
-            let work = client(&at, BindOptions::default().layer(idle("client", BOTH)));
-            let awaited = WorkAsyncClient::from(work.clone());
-            assert_eq!(work.add(2, 3).unwrap(), 5);
-            assert_eq!(block_on(WorkAsync::add(&awaited, 2, 3)).unwrap(), 5);
-            assert_eq!(work.fails().unwrap_err().kind(), Kind::NotFound);
-            assert_eq!(work.panics().unwrap_err().kind(), Kind::Panicked);
-            assert_eq!(log.take(), [""; 0]);
-            let told = work.with_metadata("key", "value").unwrap();
-            assert_eq!(told.add(2, 3).unwrap(), 5);
-            let seen = ["client calls add", "server serves add"];
-            let ended = ["server ended add ok", "client ended add ok"];
-            assert_eq!(log.take(), [seen, ended].concat());
-            // A call after a call with metadata carries none.
-            assert_eq!(work.add(2, 3).unwrap(), 5);
-            assert_eq!(log.take(), [""; 0]);
-        }
-        // A layer of the export is not idle for the calls that a procedure makes.
-        let at = address(&running).replace("/work", "/back").replace(":work", ":back");
-        let work = client(&at, BindOptions::default());
-        let listener = Object::default();
-        assert_eq!(work.back(Callback::new(&listener)).unwrap(), 2);
-        let told = ["server calls told", "export calls told"];
-        let ended = ["export ended told ok", "server ended told ok"];
-        assert_eq!(log.take(), [told, ended, told, ended].concat());
-        running.stop();
-    }
-}
-
-#[test]
-fn layers_do_not_admit_callers_that_may_not_call() {
-    #[interface]
-    trait Guarded {
-        #[callers("ops/*")]
-        fn erase(&self) -> peregrine::Result<()>;
-        fn list(&self) -> peregrine::Result<()>;
-        fn read(&self) -> peregrine::Result<()>;
-    }
-    struct Disk;
-    impl Guarded for Disk {
-        fn erase(&self) -> peregrine::Result<()> {
-            Ok(())
-        }
-        fn list(&self) -> peregrine::Result<()> {
-            Ok(())
-        }
-        fn read(&self) -> peregrine::Result<()> {
-            Ok(())
-        }
-    }
-    let _alone = alone();
-    let _directory = own_directory();
-    let log = Log::default();
-    for path in ["local", "tcp", "udp"] {
-        for of_server in [true, false] {
-            println!("{path}, {of_server}");
-            let options = ExportOptions::default().allow("list", ["backup"]);
-            let (server, options) = match of_server {
-                true => (Server::new().layer(writes("layer", &log)), options),
-                false => (Server::new(), options.layer(writes("layer", &log))),
-            };
-            let server = server.export_with("work", GuardedServer::new(Disk), options).unwrap();
-            let running = match path {
-                "local" => server.spawn().unwrap(),
-                _ => server.listen(&format!("{path}:127.0.0.1:0")).unwrap().spawn().unwrap(),
-            };
-            let disk = GuardedClient::bind(&address(&running)).unwrap();
-            disk.read().unwrap();
-            assert_eq!(log.take(), ["layer serves read", "layer ended read ok"]);
-            for (name, ended) in [("erase", disk.erase()), ("list", disk.list())] {
-                if path == "local" {
-                    // The server's own user may call all procedures on this machine.
-                    ended.unwrap();
-                    continue;
-                }
-                let error = ended.unwrap_err();
-                assert_eq!(
-                    (error.kind(), error.executed()),
-                    (Kind::Denied, Executed::No),
-                    "{name}"
-                );
-                let lines = log.take();
-                assert_eq!(count(&lines, "layer ended", " ok"), 0, "{lines:?}");
-            }
-            log.take();
-            running.stop();
-        }
-    }
-}
-
-#[test]
-#[should_panic(expected = "more than 8 layers")]
-fn too_many_layers_are_refused() {
-    let log = Log::default();
-    let _ = (0..9).fold(BindOptions::default(), |options, _| options.layer(writes("one", &log)));
 }
