@@ -27,7 +27,7 @@ pub(crate) type Identified = core::convert::Infallible;
 #[derive(Clone, Debug)]
 pub(crate) struct CallerInfo {
     pub(crate) path: PathKind,
-    pub(crate) export: String,
+    pub(crate) export: Box<str>,
     pub(crate) process: u32,
     pub(crate) user: u32,
     pub(crate) group: u32,
@@ -92,10 +92,10 @@ impl CallerInfo {
     pub(crate) const NOBODY: u32 = u32::MAX;
 
     /// Returns a caller of `export` by the path `path`, of whom nothing is known.
-    pub(crate) const fn stranger(path: PathKind, export: String) -> Self {
+    pub(crate) fn stranger(path: PathKind, export: &str) -> Self {
         Self {
             path,
-            export,
+            export: export.into(),
             process: 0,
             user: Self::NOBODY,
             group: Self::NOBODY,

@@ -51,7 +51,7 @@ struct Feeds(Mutex<Arc<[Arc<Feed>]>>);
 pub(crate) struct TapStub {
     tap: Arc<Tap>,
     /// Made for the first captured call.
-    stub: OnceLock<Arc<dyn Serve>>,
+    stub: OnceLock<Box<Layered<Arc<dyn Serve>>>>,
 }
 
 impl TapStub {
@@ -68,13 +68,13 @@ impl TapStub {
 
     #[cold]
     fn capturing(&self, plain: &Arc<dyn Serve>) -> &dyn Serve {
-        let stub = self.stub.get_or_init(|| {
+        let stub: &Layered<_> = self.stub.get_or_init(|| {
             let mut layers = Layers::none();
             layers.add(Captures(Arc::clone(&self.tap.feeds)));
             let observed = layers.observe(plain.interface(), "");
-            Arc::new(Layered::tap(Arc::clone(plain), observed))
+            Box::new(Layered::tap(Arc::clone(plain), observed))
         });
-        &**stub
+        stub
     }
 }
 

@@ -54,7 +54,7 @@ impl InProcess {
     pub(crate) fn new(serve: Arc<dyn Serve>, frames: &Arc<Frames>) -> Self {
         let caller = CallerInfo {
             path: PathKind::InProcess,
-            export: String::new(),
+            export: Box::default(),
             process: std::process::id(),
             user: rustix::process::geteuid().as_raw(),
             group: rustix::process::getegid().as_raw(),

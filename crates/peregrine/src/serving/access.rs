@@ -253,7 +253,7 @@ impl Access {
             Some(forbidden) => {
                 let terms = Terms {
                     forbidden,
-                    export: caller.export.clone(),
+                    export: caller.export.clone().into(),
                     identity: CallerIdentity::of(caller),
                     from: caller.from,
                     denials: Arc::clone(denials),
@@ -456,7 +456,7 @@ mod tests {
     }
 
     fn local(user: u32, group: u32) -> CallerInfo {
-        CallerInfo { user, group, ..CallerInfo::stranger(PathKind::Local, "three".to_owned()) }
+        CallerInfo { user, group, ..CallerInfo::stranger(PathKind::Local, "three") }
     }
 
     fn unasked() -> Vec<u32> {

@@ -287,7 +287,7 @@ mod tests {
     fn processes_and_hosts_share_the_bound() {
         let caller = |process, from: Option<&str>, hardware| CallerInfo {
             path: crate::call::PathKind::Local,
-            export: String::new(),
+            export: Box::default(),
             process,
             user: 0,
             group: 0,

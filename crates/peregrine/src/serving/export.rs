@@ -438,7 +438,7 @@ impl Export {
 
     /// Returns what serves the object to clients of the path `path`, on which nothing proves who they are.
     pub(crate) fn serve_strangers(&self, path: PathKind) -> Arc<dyn Serve> {
-        let caller = CallerInfo::stranger(path, self.name.clone());
+        let caller = CallerInfo::stranger(path, &self.name);
         self.options.access.serve_for(&self.serve, &caller, &self.denials, Vec::new)
     }
 

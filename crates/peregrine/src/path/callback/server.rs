@@ -95,7 +95,7 @@ impl ObjectSide {
     pub(crate) fn new(ends: CallbackEnds, path: PathKind) -> Self {
         let caller = Arc::new(CallerInfo {
             path,
-            export: String::new(),
+            export: Box::default(),
             process: 0,
             user: CallerInfo::NOBODY,
             group: CallerInfo::NOBODY,

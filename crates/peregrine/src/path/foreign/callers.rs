@@ -124,7 +124,7 @@ impl Callers {
     ) -> Arc<CallerRow> {
         let info = CallerInfo {
             path,
-            export: export.name.clone(),
+            export: export.name.as_str().into(),
             process: 0,
             user: CallerInfo::NOBODY,
             group: CallerInfo::NOBODY,

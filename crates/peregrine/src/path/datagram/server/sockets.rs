@@ -269,7 +269,7 @@ impl ExportHost for SocketExports {
         let bytes = export.admitted_bytes(digest, bytes)?;
         let caller = CallerInfo {
             path: if from.link().is_some() { PathKind::Ethernet } else { PathKind::Udp },
-            export: export.name.clone(),
+            export: export.name.as_str().into(),
             process: 0,
             user: CallerInfo::NOBODY,
             group: CallerInfo::NOBODY,

@@ -570,7 +570,7 @@ impl ServerSession {
         }
         let caller = CallerInfo {
             path: PathKind::Local,
-            export: export.name.clone(),
+            export: export.name.as_str().into(),
             process: self.peer.pid,
             user: self.peer.uid,
             group: self.peer.gid,

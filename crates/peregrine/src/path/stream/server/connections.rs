@@ -493,7 +493,7 @@ impl Host for Visit<'_> {
         let bytes = export.admitted_bytes(bind.digest, bind.bytes)?;
         let caller = CallerInfo {
             path: PathKind::Tcp,
-            export: export.name.clone(),
+            export: export.name.as_str().into(),
             process: bind.process,
             user: CallerInfo::NOBODY,
             group: CallerInfo::NOBODY,
