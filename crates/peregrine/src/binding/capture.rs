@@ -195,7 +195,7 @@ impl Capture {
         &self.interface.described
     }
 
-    /// Waits for the end of the next call, for at most the time `limit`. Returns `None` if no call has ended.
+    /// Waits up to `limit` for the end of the next call. Returns `None` if no call has ended.
     ///
     /// ```
     /// # use core::time::Duration;

@@ -31,7 +31,7 @@ impl Records {
         }
     }
 
-    /// Waits for the next record, for at most the time `limit`. Returns `None` if there is none.
+    /// Waits up to `limit` for the next record. Returns `None` if none has arrived.
     ///
     /// # Errors
     /// If the server or the export has ended, or the server violates the protocol.
