@@ -345,10 +345,15 @@ fn server() -> (Arc<State>, Running, String) {
     (state, running, address)
 }
 
+/// Each round checks a call that needs a new handle while the server begins to stop.
 #[test]
 fn stopping_server_waits_for_deferred_calls() {
     let _alone = support::alone();
     let _directory = support::own_directory();
+    (0..10).for_each(|_| stop_while_calls_wait());
+}
+
+fn stop_while_calls_wait() {
     let (state, running, address) = server();
     let events = EventsClient::bind_with(&address, &options(8)).unwrap();
     thread::scope(|scope| {
@@ -368,7 +373,8 @@ fn stopping_server_waits_for_deferred_calls() {
             refused.is_some()
         });
         let refused = refused.unwrap();
-        assert_eq!((refused.kind(), refused.executed()), (Kind::Withdrawn, Executed::No));
+        let outcome = (refused.kind(), refused.executed());
+        assert_eq!(outcome, (Kind::Withdrawn, Executed::No), "{refused}");
         assert!(!draining.is_finished() && state.waiting() == 8);
         state.happen(1);
         calls.into_iter().for_each(|call| call.join().unwrap().unwrap());

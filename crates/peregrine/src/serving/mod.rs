@@ -17,19 +17,21 @@ pub(crate) mod spares;
 pub(crate) mod stop;
 
 use std::io;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use self::access::Denials;
 use self::admission::Admission;
 use self::deferrals::Deferrals;
 use self::disclosure::{Disclosed, Disclosure};
-use self::export::{Export, Exports};
+use self::export::{Applicant, Export, Exports};
 use self::faults::Faults;
 use self::health::DrainingNames;
 use self::stop::Drain;
-use crate::call::Wait;
+use crate::call::{Refusal, Wait};
 use crate::counters::{Page, ThreadKind};
+use crate::error::Kind;
+use crate::interface::HEALTH_NAME;
 use crate::keeper::Keeper;
 use crate::sys;
 
@@ -91,6 +93,26 @@ impl ServerCore {
             draining: DrainingNames::new(),
             epoch: u64::from_le_bytes(sys::random()?),
         })
+    }
+
+    /// Returns the export with this name if `applicant` may bind to it.
+    ///
+    /// # Errors
+    /// If there is no such export, it was withdrawn, or it is limited to others; or if the server is stopping.
+    /// A server that stops offers only its health.
+    pub(crate) fn offered(
+        &self,
+        name: &str,
+        applicant: &Applicant<'_>,
+    ) -> Result<Arc<Export>, (Kind, String)> {
+        let found = self.exports.offered(name, applicant);
+        // A server that stops notes this before it removes its exports. So this check comes after the search:
+        // a search that misses an export for this reason is always followed by a check that sees it.
+        if self.stopping.load(Ordering::Relaxed) && name != HEALTH_NAME {
+            let Refusal { kind, text, .. } = Refusal::stopping();
+            return Err((kind, text));
+        }
+        found
     }
 
     /// Returns the pages in which the server counts.

@@ -13,7 +13,7 @@ use crate::counters::{ThreadKind, Visitor};
 use crate::device::udp::Udp;
 use crate::device::{Ethernet, LinkAddress, LinkDevice, LinkPort, Socket, SocketUse};
 use crate::error::Kind;
-use crate::interface::{Description, HEALTH_NAME};
+use crate::interface::Description;
 use crate::keeper::Next;
 use crate::path::receivers::{PacketService, ReceiveMode, ReceiveOutcome, Receivers, THREAD};
 use crate::path::security::ServerSecurity;
@@ -244,16 +244,6 @@ impl ServerPath for Datagrams {
     }
 }
 
-impl SocketExports {
-    fn export(&self, name: &str, applicant: &Applicant<'_>) -> Result<Arc<Export>, (Kind, String)> {
-        if self.is_stopping() && name != HEALTH_NAME {
-            let Refusal { kind, text, .. } = Refusal::stopping();
-            return Err((kind, text));
-        }
-        self.core.exports.offered(name, applicant)
-    }
-}
-
 impl ExportHost for SocketExports {
     fn bind(
         &self,
@@ -265,7 +255,7 @@ impl ExportHost for SocketExports {
     ) -> Result<Arc<BindingRow>, (Kind, String)> {
         let applicant =
             Applicant { identity: identity.as_ref(), from: from.ip(), is_reported: true };
-        let export = self.export(name, &applicant)?;
+        let export = self.core.offered(name, &applicant)?;
         let bytes = export.admitted_bytes(digest, bytes)?;
         let caller = CallerInfo {
             path: if from.link().is_some() { PathKind::Ethernet } else { PathKind::Udp },

@@ -18,7 +18,7 @@ use crate::call::{Account, CallerInfo, Calls, Identified, PathKind, Refusal, Wai
 use crate::counters::{Counting, SessionCounters, ThreadKind, Visitor};
 use crate::device::tcp::{Listener, Stream};
 use crate::error::Kind;
-use crate::interface::{Description, HEALTH_NAME};
+use crate::interface::Description;
 use crate::keeper::{Next, Watch, Watched};
 use crate::limits;
 use crate::path::connections::acceptor::{Acceptors, Admit};
@@ -472,17 +472,14 @@ impl Visit<'_> {
         name: &str,
         is_reported: bool,
     ) -> Result<(Arc<Connections>, Arc<Export>), (Kind, String)> {
-        let is_offered = |connections: &Arc<Connections>| {
-            name == HEALTH_NAME || !connections.core.stopping.load(Ordering::Relaxed)
-        };
-        let Some(connections) = self.0.connections.upgrade().filter(is_offered) else {
+        let Some(connections) = self.0.connections.upgrade() else {
             let Refusal { kind, text, .. } = Refusal::stopping();
             return Err((kind, text));
         };
         let identity = self.identity();
         let (identity, from) = (identity.as_ref(), Some(self.0.from));
         let applicant = Applicant { identity, from, is_reported };
-        let export = connections.core.exports.offered(name, &applicant)?;
+        let export = connections.core.offered(name, &applicant)?;
         Ok((connections, export))
     }
 }
