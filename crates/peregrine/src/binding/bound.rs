@@ -29,7 +29,7 @@ pub(crate) struct Bound {
     /// What carries the streams of calls.
     conduit: Mutex<Option<Arc<ClientConduit>>>,
     /// One bit for each condition under which calls take the slow path: `SWAPPED`, `DIFFERENT`, `MOVED`,
-    /// `FOREIGN`, `LAYERED`.
+    /// `FOREIGN`. And `LAYERED`, for which only one-way calls take it.
     flags: AtomicU32,
     /// The layers, which see each call.
     pub(crate) layers: Layers,
@@ -207,9 +207,16 @@ impl Bound {
         !self.layers.is_empty()
     }
 
-    /// Returns whether calls must take the slow path.
+    /// Returns whether calls must take the slow path. The calls of a binding with layers need not, because its
+    /// path calls the layers.
     #[inline(always)]
     pub(crate) fn is_special(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) & !LAYERED != 0
+    }
+
+    /// Returns whether one-way calls must take the slow path. The layers must see each of them alone.
+    #[inline(always)]
+    pub(crate) fn is_special_or_layered(&self) -> bool {
         self.flags.load(Ordering::Relaxed) != 0
     }
 

@@ -224,7 +224,7 @@ fn attempt(
     }
     let bound = binding.bound.get();
     let (own, mut number, deadline) = (procedure, procedure, terms.deadline());
-    if bound.is_special() {
+    if bound.is_special_or_layered() {
         let now = binding.now();
         if !core::ptr::eq(Arc::as_ptr(&now), bound) {
             return Ok(Taken::Again);
