@@ -15,7 +15,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use super::{hold, lock_is_free, search_path};
+use super::{hold, lock_is_free, may_search, search_path};
 use crate::interface::valid_name;
 use crate::sys::Seqpacket;
 
@@ -105,7 +105,7 @@ impl Leftover {
 pub fn leftovers() -> Vec<Leftover> {
     let mut directories = search_path();
     let mut seen = HashSet::new();
-    directories.retain(|directory| seen.insert(directory.clone()));
+    directories.retain(|directory| seen.insert(directory.clone()) && may_search(directory));
     directories.iter().flat_map(|directory| leftovers_in(directory)).collect()
 }
 
