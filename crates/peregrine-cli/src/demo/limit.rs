@@ -44,7 +44,7 @@ const LINE_ROOM: usize = 60;
 const PAYLOAD_BYTES: usize = 4096;
 
 /// How long to wait for the peer.
-const TIMEOUT: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The payload of a round trip, and how both sides wait.
 #[derive(Clone, Copy, Debug)]
