@@ -11,6 +11,7 @@ mod ledger;
 mod support;
 
 use std::net::{SocketAddr, UdpSocket};
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -248,8 +249,9 @@ fn honest_callers_keep_their_results_in_a_flood() {
     assert_eq!(LedgerClient::bind(&address).unwrap().swallow(&[1; 150_000]).unwrap(), 150_000);
 }
 
-#[test]
-fn who_repeats_an_old_call_gets_no_result() {
+/// Makes one call with this number over a relay that notes its packets, and that still runs while `then` runs.
+/// `then` gets the client, the packet of the call, the address of the server, and the directory of its book.
+fn after_a_noted_call(number: u64, then: impl FnOnce(LedgerClient, Vec<u8>, SocketAddr, &Path)) {
     let directory = tempfile::tempdir().unwrap();
     let mut server = Process::launch("child", "server", directory.path());
     let address = server.until("at ");
@@ -265,58 +267,52 @@ fn who_repeats_an_old_call_gets_no_result() {
                 relay.step(&mut |from, datagram| seen.note(from, datagram));
             }
         });
-        // With one frame, the short call and the long call use the same handle.
+        // With one frame, all calls use the same handle.
         let options = BindOptions::default().astacks(1);
         let ledger = LedgerClient::bind_with(&through, &options).unwrap();
-        assert_eq!(ledger.enter(1, 0).unwrap(), 2);
+        assert_eq!(ledger.enter(number, 0).unwrap(), number + 1);
         let is_call = |seen: &&Sent| seen.1[3] == 1;
-        let (_, old) = seen.0.lock().unwrap().0.iter().rfind(is_call).cloned().expect("a call");
+        let (_, call) = seen.0.lock().unwrap().0.iter().rfind(is_call).cloned().expect("a call");
+        then(ledger, call, place, directory.path());
+    });
+}
+
+/// The kind of a packet that carries a result.
+const RESULT: u8 = 2;
+/// The kind of a packet that refuses a handle.
+const REFUSED: u8 = 8;
+
+#[test]
+fn who_repeats_an_old_call_gets_no_result() {
+    after_a_noted_call(1, |ledger, old, place, book| {
         let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
         stranger.set_nonblocking(true).unwrap();
-        let long = scope.spawn(move || ledger.enter(2, 500));
-        assert!(eventually(LIMIT, || Book::read(directory.path()) == [1, 2]), "the long call runs");
-        // The client sends probes now and then. Each probe shows the server the client's true address again.
-        while !long.is_finished() {
-            stranger.send_to(&old, place).unwrap();
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        assert_eq!(long.join().unwrap().unwrap(), 3);
+        std::thread::scope(|scope| {
+            let long = scope.spawn(move || ledger.enter(2, 500));
+            assert!(eventually(LIMIT, || Book::read(book) == [1, 2]), "the long call runs");
+            // The client sends probes now and then. Each probe shows the server the client's true address
+            // again.
+            while !long.is_finished() {
+                stranger.send_to(&old, place).unwrap();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            assert_eq!(long.join().unwrap().unwrap(), 3);
+        });
         // If the client is silent for long on a busy machine, the server asks at the last address whether the
         // client still exists. Such a question has only a header.
-        const RESULT: u8 = 2;
         let mut packet = [0; 2048];
         while let Ok(bytes) = stranger.recv(&mut packet) {
             let is_question = bytes == HEADER_BYTES && packet[3] != RESULT;
             assert!(is_question, "a stranger received {bytes} bytes of kind {}", packet[3]);
         }
+        assert_eq!(Book::read(book), [1, 2]);
     });
-    assert_eq!(Book::read(directory.path()), [1, 2]);
 }
 
 /// A host that reads packets knows the handles in them. From the host's own address, they are not valid.
 #[test]
 fn handle_is_not_valid_from_another_address() {
-    let directory = tempfile::tempdir().unwrap();
-    let mut server = Process::launch("child", "server", directory.path());
-    let address = server.until("at ");
-    let place = address.trim_start_matches("udp:").trim_end_matches("/ledger");
-    let place: SocketAddr = place.parse().unwrap();
-    let (seen, going) = (Seen::default(), AtomicBool::new(true));
-    let mut relay = relay(place, 1);
-    let through = format!("udp:{}/ledger", relay.address());
-    std::thread::scope(|scope| {
-        let _keep_going = KeepGoing::new(&going);
-        scope.spawn(|| {
-            while going.load(Ordering::Relaxed) {
-                relay.step(&mut |from, datagram| seen.note(from, datagram));
-            }
-        });
-        let options = BindOptions::default().astacks(1);
-        let ledger = LedgerClient::bind_with(&through, &options).unwrap();
-        assert_eq!(ledger.enter(7, 0).unwrap(), 8);
-        let is_call = |seen: &&Sent| seen.1[3] == 1;
-        let (_, call) = seen.0.lock().unwrap().0.iter().rfind(is_call).cloned().expect("a call");
-        let mut next = call;
+    after_a_noted_call(7, |ledger, mut next, place, book| {
         make_next_call(&mut next);
         let answer = |from: &str| {
             let socket = UdpSocket::bind((from, 0)).unwrap();
@@ -330,13 +326,11 @@ fn handle_is_not_valid_from_another_address() {
             }));
             kind
         };
-        const RESULT: u8 = 2;
-        const REFUSED: u8 = 8;
         assert_eq!(answer("127.0.0.2"), Some(REFUSED));
-        assert_eq!(Book::read(directory.path()), [7], "a stranger's call ran");
+        assert_eq!(Book::read(book), [7], "a stranger's call ran");
         // The relay sends from this address, so the same packet is a valid call.
         assert_eq!(answer("127.0.0.1"), Some(RESULT));
-        assert_eq!(Book::read(directory.path()), [7, 7]);
+        assert_eq!(Book::read(book), [7, 7]);
         drop(ledger);
     });
 }

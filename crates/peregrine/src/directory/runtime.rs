@@ -54,7 +54,7 @@ pub(super) fn export_directory() -> Result<PathBuf, CallError> {
     }
     let dir = own.display();
     let Some(fault) = fault_of(&own) else {
-        // The directory cannot be created, or it was the directory of another user, who has removed it.
+        // Creating the directory failed. Or another user had a directory here, and has removed it meanwhile.
         let error = created.err().unwrap_or_else(|| io::ErrorKind::NotFound.into());
         return Err(CallError::system(Phase::Export, format!("creating {dir}"), error));
     };
