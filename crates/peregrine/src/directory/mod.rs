@@ -22,6 +22,8 @@ mod chosen;
 mod hosts;
 mod leftovers;
 mod offers;
+#[cfg(feature = "json")]
+mod record;
 mod runtime;
 mod sockets;
 mod standing;

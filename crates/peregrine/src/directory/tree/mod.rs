@@ -21,7 +21,6 @@
 //! Whoever may write in the tree may send clients to any server, as with a hosts file.
 
 mod keeping;
-mod record;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _};
@@ -31,7 +30,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use self::keeping::Keeping;
-use self::record::Record;
+use super::record::Record;
 use super::{Directory, Offer, Offers, Standing, Watcher, check_name};
 use crate::address::Address;
 use crate::error::{CallError, Phase};

@@ -1,11 +1,11 @@
-//! The record of a server: one line of JSON.
+//! The record of a server: one line of JSON, which directories keep.
 
 use core::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::Offer;
 use crate::address::Address;
-use crate::directory::Offer;
 
 /// What one line says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +52,30 @@ impl Record {
             }
         };
         Ok(Self { offer, lease })
+    }
+}
+
+impl Offer {
+    /// Returns the offer as a JSON object without line breaks.
+    ///
+    /// ```
+    /// use peregrine::directory::Offer;
+    ///
+    /// let offer = Offer::new("fs1", ["files@fs1:7000"])?;
+    /// assert_eq!(offer.to_json(), r#"{"server":"fs1","addresses":["files@fs1:7000"]}"#);
+    /// assert_eq!(Offer::from_json(&offer.to_json()), Ok(offer));
+    /// # Ok::<(), peregrine::CallError>(())
+    /// ```
+    pub fn to_json(&self) -> String {
+        Record { offer: self.clone(), lease: None }.to_line()
+    }
+
+    /// Reads an offer that [`to_json`](Self::to_json) has written. Members with other names are ignored.
+    ///
+    /// # Errors
+    /// If the text is not valid. The error is the reason, for people.
+    pub fn from_json(text: &str) -> Result<Self, String> {
+        Record::read(text).map(|record| record.offer)
     }
 }
 
