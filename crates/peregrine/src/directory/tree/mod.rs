@@ -21,6 +21,7 @@
 //! Whoever may write in the tree may send clients to any server, as with a hosts file.
 
 mod keeping;
+mod registered;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _};
@@ -29,7 +30,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use self::keeping::Keeping;
+use self::keeping::{Duty, Keeping};
+use self::registered::{Registered, remove_dead};
 use super::record::Record;
 use super::{Directory, Offer, Offers, Standing, Watcher, check_name};
 use crate::address::Address;
@@ -39,6 +41,8 @@ use crate::limits;
 
 /// The lease of a server, if nothing else was chosen.
 const LEASE: Duration = Duration::from_secs(30);
+/// How often the thread looks for changes of watched names.
+const LOOK: Duration = Duration::from_millis(500);
 /// The shortest lease.
 const LEASE_MIN: Duration = Duration::from_secs(1);
 
@@ -69,13 +73,17 @@ const LEASE_MIN: Duration = Duration::from_secs(1);
 pub struct Tree {
     at: PathBuf,
     lease: Duration,
-    keeping: Arc<Keeping>,
+    /// Renews registrations.
+    renewals: Arc<Keeping>,
+    /// Looks for changes of watched names.
+    looks: Arc<Keeping>,
 }
 
 impl Tree {
     /// Returns the directory at a path. The path must exist when the directory is used.
     pub fn at(path: impl Into<PathBuf>) -> Self {
-        Self { at: path.into(), lease: LEASE, keeping: Arc::default() }
+        let (renewals, looks) = (Keeping::new("peregrine-renew"), Keeping::new("peregrine-look"));
+        Self { at: path.into(), lease: LEASE, renewals, looks }
     }
 
     /// Sets how long clients still find a server that has ended without a withdrawal. The default is 30
@@ -141,20 +149,44 @@ impl Directory for Tree {
     fn register(&self, name: &str, offer: &Offer) -> Result<Standing, CallError> {
         let place = self.place(name, Phase::Export)?;
         self.check(Phase::Export)?;
+        remove_dead(&place, SystemTime::now());
         let line = Record { offer: offer.clone(), lease: Some(self.lease) }.to_line();
-        let file = keeping::Registered::new(&place, offer.server(), line);
+        let file = Registered::new(&place, offer.server(), line);
         file.write().map_err(|error| failed(Phase::Export, "writing", file.path(), error))?;
         let no_thread = |error| CallError::system(Phase::Export, NO_THREAD, error);
-        self.keeping.register(file, self.lease / 3).map_err(no_thread)
+        self.renewals.add(file, self.lease / 3).map_err(no_thread)
     }
 
-    fn watch(&self, name: &str, watcher: Watcher) -> Result<Standing, CallError> {
+    fn watch(&self, name: &str, mut watcher: Watcher) -> Result<Standing, CallError> {
+        let known = self.look_up(name)?;
+        watcher(known.clone());
+        let look = Look { tree: self.clone(), name: name.to_owned(), watcher, known };
         let no_thread = |error| CallError::system(Phase::Resolve, NO_THREAD, error);
-        let now = self.look_up(name)?;
-        let (tree, name) = (Self { keeping: Arc::default(), ..self.clone() }, name.to_owned());
-        let look = Box::new(move || tree.look_up(&name));
-        self.keeping.watch(look, watcher, now).map_err(no_thread)
+        self.looks.add(look, LOOK).map_err(no_thread)
     }
+}
+
+/// A watched name.
+struct Look {
+    tree: Tree,
+    name: String,
+    watcher: Watcher,
+    /// What `watcher` knows.
+    known: Offers,
+}
+
+impl Duty for Look {
+    fn fulfil(&mut self) -> Result<(), String> {
+        let now = self.tree.look_up(&self.name).map_err(|error| error.to_string())?;
+        if now != self.known {
+            // If the watcher panics, the next look calls it again.
+            (self.watcher)(now.clone());
+            self.known = now;
+        }
+        Ok(())
+    }
+
+    fn end(&mut self) {}
 }
 
 const NO_THREAD: &str =
