@@ -44,7 +44,9 @@ impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Away(why) => write!(f, "no member of the cluster answers: {why}"),
-            Self::Refused(code, text) => write!(f, "etcd refuses the request: {text} (code {code})"),
+            Self::Refused(code, text) => {
+                write!(f, "etcd refuses the request: {text} (code {code})")
+            }
             Self::Garbled(why) => write!(f, "the answer is not one of etcd: {why}"),
         }
     }
@@ -342,6 +344,9 @@ mod tests {
         assert_eq!(decoded(Some(&json!("/w=="))), None, "no UTF-8");
         let id = "7587899193733478407";
         assert_eq!(number(Some(&json!(id))), Some(7_587_899_193_733_478_407));
-        assert_eq!((number(Some(&json!(5))), number(Some(&json!("x"))), number(None)), (Some(5), None, None));
+        assert_eq!(
+            (number(Some(&json!(5))), number(Some(&json!("x"))), number(None)),
+            (Some(5), None, None)
+        );
     }
 }

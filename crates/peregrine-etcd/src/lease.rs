@@ -116,8 +116,7 @@ impl Lease<'_> {
 
     async fn put(&self, number: u64, id: i64) -> Result<(), Trouble> {
         let Some((key, value)) = self.entries.get(&number) else { return Ok(()) };
-        let body =
-            json!({ "key": encoded(key), "value": encoded(value), "lease": id.to_string() });
+        let body = json!({ "key": encoded(key), "value": encoded(value), "lease": id.to_string() });
         self.gateway.ask("kv/put", &body).await.map(drop)
     }
 

@@ -81,7 +81,8 @@ impl Cluster {
                 ("--heartbeat-interval", "100".to_owned()),
                 ("--election-timeout", "1000".to_owned()),
             ];
-            let arguments = arguments.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
+            let arguments =
+                arguments.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
             let data = tempfile::tempdir().unwrap();
             Member { client: port(n), arguments: arguments.collect(), data, process: None }
         });
@@ -94,12 +95,15 @@ impl Cluster {
 
     fn until_it_answers(&self) {
         let all = json!({ "key": encoded("/x") });
-        until("the cluster answers", || self.0.iter().any(|one| one.ask("kv/range", &all).is_some()));
+        until("the cluster answers", || {
+            self.0.iter().any(|one| one.ask("kv/range", &all).is_some())
+        });
     }
 
     /// Returns the text of a directory in this cluster.
     fn text(&self, prefix: &str) -> String {
-        let members: Vec<_> = self.0.iter().map(|one| format!("127.0.0.1:{}", one.client)).collect();
+        let members: Vec<_> =
+            self.0.iter().map(|one| format!("127.0.0.1:{}", one.client)).collect();
         format!("//{}/{prefix}", members.join(","))
     }
 

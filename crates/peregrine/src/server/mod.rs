@@ -639,13 +639,26 @@ impl Running {
         drop(exports);
         let opened =
             published.map_or(Ok(()), |published| self.paths.open_export(&export, published));
-        match opened.and_then(|()| self.registered.as_ref().map_or(Ok(()), |all| all.add(name))) {
+        match opened.and_then(|()| self.register(&export)) {
             Ok(()) => Ok(()),
             Err(error) => {
                 self.withdraw(name);
                 Err(error)
             }
         }
+    }
+
+    /// Registers an export that was added, unless it has been withdrawn meanwhile.
+    fn register(&self, export: &Export) -> Result<(), CallError> {
+        let Some(registered) = &self.registered else { return Ok(()) };
+        if !export.is_offered_on_networks() {
+            return Ok(());
+        }
+        registered.add(&export.name)?;
+        if export.is_closed() {
+            registered.remove(&export.name);
+        }
+        Ok(())
     }
 
     /// Withdraws one export while the others continue. The export's name is released. New calls of clients

@@ -9,7 +9,7 @@ use crate::directory::{Directory, Offer, Standing};
 use crate::error::{CallError, Kind, Phase};
 use crate::serving::export::Export;
 use crate::sync::{Mutex, Rank};
-use crate::sys;
+use crate::{limits, sys};
 
 /// Where a server registers its exports.
 #[derive(Default)]
@@ -43,7 +43,8 @@ impl Registering {
         let server: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
         let standing = Mutex::ranked(Rank::Registered, Vec::new());
         let registered = Registered { directory, places, server, standing };
-        exports.iter().try_for_each(|export| registered.add(&export.name))?;
+        let offered = exports.iter().filter(|export| export.is_offered_on_networks());
+        offered.map(|export| registered.add(&export.name)).collect::<Result<(), _>>()?;
         Ok(Some(registered))
     }
 }
@@ -114,19 +115,18 @@ fn places(
             .map(|(host, port)| Place::new(host, port.unwrap_or(own.port())))
             .collect();
         if hosts.is_empty() {
-            hosts.push(match own.host().parse::<IpAddr>() {
-                Ok(host) if host.is_loopback() => {
-                    return Err(refused(format!("other machines cannot reach `{endpoint}`")));
-                }
+            match own.host().parse::<IpAddr>() {
+                // Other machines cannot reach these addresses, or only with the name of an interface.
+                Ok(host) if host.is_loopback() || is_link_local(host) => continue,
                 Ok(host) if host.is_unspecified() => {
                     let host = sys::machine_name();
-                    if host.is_empty() {
-                        return Err(refused("this machine has no name".to_owned()));
+                    if host.is_empty() || host == "localhost" || host == "(none)" {
+                        return Err(refused("this machine has no name of its own".to_owned()));
                     }
-                    Place::new(&host, own.port())
+                    hosts.push(Place::new(&host, own.port()));
                 }
-                _ => own.clone(),
-            });
+                _ => hosts.push(own.clone()),
+            }
         }
         for place in hosts {
             // A client takes the fastest path by itself if the server listens at one port over several paths.
@@ -138,9 +138,26 @@ fn places(
         }
     }
     if found.is_empty() {
-        return Err(refused("the server listens at no port".to_owned()));
+        let listens: Vec<_> = endpoints.iter().map(ToString::to_string).collect();
+        let text = match listens.is_empty() {
+            true => "the server listens at no port".to_owned(),
+            false => format!("other machines cannot reach {}", listens.join(", ")),
+        };
+        return Err(refused(text));
+    }
+    if found.len() > limits::ADDRESSES_MAX {
+        let (all, most) = (found.len(), limits::ADDRESSES_MAX);
+        let text = format!("the server has {all} addresses, and a directory keeps {most}");
+        return Err(refused(text));
     }
     Ok(found)
+}
+
+fn is_link_local(host: IpAddr) -> bool {
+    match host {
+        IpAddr::V4(host) => host.is_link_local(),
+        IpAddr::V6(host) => host.is_unicast_link_local(),
+    }
 }
 
 /// The advice for a server that clients on other machines could not find.
@@ -191,9 +208,16 @@ impl Server {
     /// # Errors
     /// If the text is not valid.
     pub fn advertise(mut self, host: &str) -> Result<Self, CallError> {
-        let address: Address = format!("@{host}").parse()?;
-        let place = address.place().expect("an address after `@` has a place");
-        // The text of a place has a port. If the text here has none, it stands for the server's ports.
+        let wrong = || {
+            let text = format!("`{host}` is no host: write HOST or HOST:PORT");
+            CallError::not_executed(Kind::BadName, Phase::Export, text)
+        };
+        let address: Address = format!("@{host}").parse().map_err(|_| wrong())?;
+        let place = address.place().ok_or_else(wrong)?;
+        if host.chars().any(|c| c.is_whitespace() || c.is_control()) || place.port() == 0 {
+            return Err(wrong());
+        }
+        // Without a port in the text, clients use the ports at which the server listens.
         let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok())
             && !host.ends_with(']');
         let port = has_port.then_some(place.port());
@@ -241,9 +265,12 @@ mod tests {
     #[test]
     fn server_that_others_cannot_reach_is_not_registered() {
         let here = texts(&["tcp:127.0.0.1:7"], &[]).unwrap_err();
-        assert!(here.contains("other machines cannot reach `tcp:127.0.0.1:7`"), "{here}");
+        assert!(here.contains("other machines cannot reach tcp:127.0.0.1:7"), "{here}");
         assert!(here.contains("`advertise`"), "{here}");
         let none = texts(&["onc+udp:192.0.2.1:7"], &[]).unwrap_err();
-        assert!(none.contains("listens at no port"), "{none}");
+        assert!(none.contains("other machines cannot reach onc+udp:192.0.2.1:7"), "{none}");
+        assert!(texts(&[], &[]).unwrap_err().contains("listens at no port"));
+        let some = texts(&["tcp:127.0.0.1:7", "tcp:192.0.2.1:7", "tcp:[fe80::1]:7"], &[]);
+        assert_eq!(some.unwrap(), ["tcp:192.0.2.1:7"], "the others are left out");
     }
 }

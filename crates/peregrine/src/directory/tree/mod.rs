@@ -13,19 +13,18 @@
 //! {"server":"4f2a90c1d7e85b36","addresses":["files@fs1.example.org:7000"],"lease_s":30}
 //! ```
 //!
-//! A server that registers writes one file, and renews it by setting its time of modification three times in
-//! the time of its lease. A file whose lease is over counts only if the name has no other server: a clock may
+//! A server that registers writes one file. Three times within each lease, it sets the file's time of
+//! modification. A file whose lease is over counts only if the name has no other server: a clock may
 //! be wrong, and an attempt to bind costs little. Lines without `lease_s` were written by hand, and never end.
 //! Files that do not end in `.json`, and those whose names begin with a dot, are not read.
 //!
-//! Whoever may write in the tree may send clients to any server, as with a hosts file.
+//! A user who may write in the tree may send clients to any server, as with a hosts file.
 
 mod keeping;
 mod registered;
 
-use std::fs::{self, File, OpenOptions};
+use std::fs;
 use std::io::{self, Read as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -197,16 +196,25 @@ fn is_nothing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
+/// Returns whether a file of this name has the records of servers.
+fn is_record(name: &str) -> bool {
+    name.ends_with(".json") && !name.starts_with('.')
+}
+
 /// Reads the servers of the name to which the directory `place` belongs.
 fn read(place: &Path, now: SystemTime) -> io::Result<Offers> {
     let mut files = Vec::new();
     for entry in fs::read_dir(place)? {
         let name = entry?.file_name();
-        let is_record = |name: &&str| name.ends_with(".json") && !name.starts_with('.');
-        files.extend(name.to_str().filter(is_record).map(str::to_owned));
+        files.extend(name.to_str().filter(|name| is_record(name)).map(str::to_owned));
     }
     files.sort();
     let mut found = Offers::default();
+    if files.len() > limits::SERVERS_MAX {
+        let most = limits::SERVERS_MAX;
+        found.remark(format!("{}: only {most} files are read", place.display()));
+        files.truncate(most);
+    }
     let mut late = Vec::new();
     for file in files {
         let path = place.join(file);
@@ -259,9 +267,7 @@ fn read(place: &Path, now: SystemTime) -> io::Result<Offers> {
 
 /// Returns the text of a file, and when it was modified.
 fn text_of(path: &Path) -> io::Result<(String, SystemTime)> {
-    // A pipe at this path must not block the reader.
-    let file: File =
-        OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
+    let file = registered::opened(path)?;
     let about = file.metadata()?;
     if !about.is_file() {
         return Err(io::Error::other("it is not a file"));
