@@ -103,11 +103,11 @@ impl Known {
                 }
                 Ok(_) => {
                     let most = limits::SERVERS_MAX;
-                    offers.remark(format!("{server}: there are {most} servers"));
+                    offers.remark(&format!("{server}: there are {most} servers"));
                 }
                 Err(why) => {
                     let key = self.place.key(name, server);
-                    offers.remark(format!("{key}: {why}"));
+                    offers.remark(&format!("{key}: {why}"));
                 }
             }
         }

@@ -214,6 +214,9 @@ pub const RECORD_BYTES_MAX: usize = 64 << 10;
 /// The maximum number of remarks about what a directory knows of a name.
 pub const REMARKS_MAX: usize = 16;
 
+/// The maximum number of characters of such a remark.
+pub const REMARK_MAX: usize = 200;
+
 /// The maximum number of kinds of directories that other crates add.
 pub const SCHEMES_MAX: usize = 8;
 

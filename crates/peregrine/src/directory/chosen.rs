@@ -14,11 +14,14 @@ use crate::limits;
 use crate::sync::{Mutex, Rank};
 use crate::sys::{self, PerProcess};
 
-/// Opens a directory. The argument is the text behind `SCHEME:`.
+/// Opens a directory. The argument is the text after `SCHEME:`.
 pub type OpenDirectory = fn(&str) -> Result<Arc<dyn Directory>, CallError>;
 
 /// The environment variable that chooses the directory of a program.
 const VARIABLE: &str = "PEREGRINE_DIRECTORY";
+
+/// The schemes of this crate.
+const OWN: [&str; 2] = ["file", "hosts"];
 
 /// The schemes of other crates. They are only added, and without a lock, so that a forked child finds them.
 static SCHEMES: [OnceLock<(&str, OpenDirectory)>; limits::SCHEMES_MAX] =
@@ -73,6 +76,9 @@ impl Default for Locked {
 /// # Ok::<(), CallError>(())
 /// ```
 pub fn add_scheme(scheme: &'static str, open: OpenDirectory) -> bool {
+    if OWN.contains(&scheme) {
+        return false;
+    }
     SCHEMES
         .iter()
         .map(|place| place.get_or_init(|| (scheme, open)))
@@ -96,20 +102,23 @@ pub fn add_scheme(scheme: &'static str, open: OpenDirectory) -> bool {
 ///
 /// # Errors
 /// If no directory has this scheme, or the rest of the text is not valid for it.
-///
-/// # Panics
-/// A function that was passed to [`add_scheme`] must not call this function. Debug builds panic then.
 pub fn open(text: &str) -> Result<Arc<dyn Directory>, CallError> {
-    open_in(&mut OPENED.own().0.lock(), text)
-}
-
-fn open_in(opened: &mut Opened, text: &str) -> Result<Arc<dyn Directory>, CallError> {
-    opened.all.retain(|one| one.1.strong_count() > 0);
-    let known = opened.all.iter().find(|one| one.0 == text);
-    if let Some(known) = known.and_then(|one| one.1.upgrade()) {
+    let known = |opened: &mut Opened| {
+        opened.all.retain(|one| one.1.strong_count() > 0);
+        opened.all.iter().find(|one| one.0 == text).and_then(|one| one.1.upgrade())
+    };
+    let opened = &OPENED.own().0;
+    if let Some(known) = known(&mut opened.lock()) {
         return Ok(known);
     }
+    // No lock is held, because this may take long.
     let new = open_new(text)?;
+    let mut opened = opened.lock();
+    // Another thread may have opened it meanwhile.
+    if let Some(known) = known(&mut opened) {
+        drop(opened);
+        return Ok(known);
+    }
     opened.all.push((text.to_owned(), Arc::downgrade(&new)));
     Ok(new)
 }
@@ -153,11 +162,9 @@ pub fn of_environment() -> Result<Arc<dyn Directory>, CallError> {
         let text = format!("${VARIABLE}: {}", error.detail());
         CallError::not_executed(error.kind(), error.phase(), text).advised_like(&error)
     };
-    let mut opened = OPENED.own().0.lock();
-    let found = open_in(&mut opened, &text.to_string_lossy()).map_err(named)?;
-    let before = opened.of_environment.replace(Arc::clone(&found));
+    let found = open(&text.to_string_lossy()).map_err(named)?;
+    let before = OPENED.own().0.lock().of_environment.replace(Arc::clone(&found));
     // The last reference to a directory may end its threads, so it is dropped without the lock.
-    drop(opened);
     drop(before);
     Ok(found)
 }

@@ -118,9 +118,10 @@ pub trait Directory: fmt::Debug + Send + Sync {
         Err(cannot(self, "register servers"))
     }
 
-    /// Watches a name. Calls `watcher` with what is known now, and again after each change, until the
-    /// returned value is dropped. The calls come one after the other, from a thread of the directory. Until
-    /// `watcher` returns, the directory notices no further change.
+    /// Watches a name. Calls `watcher` with what is known now, before this function returns, and then after
+    /// each change, from a thread of the directory, until the returned value is dropped. The calls come one
+    /// after the other. Until `watcher` returns, the directory notices no further change. To drop the returned
+    /// value may take a second, if `watcher` runs at that time.
     ///
     /// # Errors
     /// As [`look_up`](Self::look_up). Also if the directory cannot watch names, which is the default.

@@ -98,10 +98,15 @@ impl Offers {
         self.servers.iter().flat_map(|one| one.addresses.iter())
     }
 
-    /// Adds a remark, unless there are [`limits::REMARKS_MAX`] already.
-    pub fn remark(&mut self, text: String) {
+    /// Adds a remark, unless there are [`limits::REMARKS_MAX`] already. Control characters are escaped, and
+    /// only the first [`limits::REMARK_MAX`] characters are kept, because others may have written the text.
+    pub fn remark(&mut self, text: &str) {
         if self.remarks.len() < limits::REMARKS_MAX {
-            self.remarks.push(text);
+            let escaped = text.chars().flat_map(|c| {
+                let plain = (!c.is_control()).then_some(c);
+                plain.into_iter().chain(c.escape_default().filter(move |_| plain.is_none()))
+            });
+            self.remarks.push(escaped.take(limits::REMARK_MAX).collect());
         }
     }
 }
@@ -130,7 +135,10 @@ mod tests {
     #[test]
     fn remarks_are_bounded() {
         let mut offers = Offers::default();
-        (0..100).for_each(|n| offers.remark(n.to_string()));
+        offers.remark("red \u{1b}[31m\n");
+        (0..100).for_each(|_| offers.remark(&"x".repeat(1000)));
         assert_eq!(offers.remarks.len(), limits::REMARKS_MAX);
+        assert_eq!(offers.remarks[0], r"red \u{1b}[31m\n");
+        assert_eq!(offers.remarks[1].len(), limits::REMARK_MAX);
     }
 }

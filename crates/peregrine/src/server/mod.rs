@@ -682,6 +682,10 @@ impl Running {
             registrations.keep(&others);
         }
         export.close();
+        // It may have been registered since, if another thread has just added it.
+        if let Some(registered) = &self.registered {
+            registered.remove(name);
+        }
         self.all.iter().for_each(|path| path.revoke(&export));
         true
     }

@@ -212,7 +212,7 @@ fn read(place: &Path, now: SystemTime) -> io::Result<Offers> {
     let mut found = Offers::default();
     if files.len() > limits::SERVERS_MAX {
         let most = limits::SERVERS_MAX;
-        found.remark(format!("{}: only {most} files are read", place.display()));
+        found.remark(&format!("{}: only {most} files are read", place.display()));
         files.truncate(most);
     }
     let mut late = Vec::new();
@@ -223,7 +223,7 @@ fn read(place: &Path, now: SystemTime) -> io::Result<Offers> {
             // The server has withdrawn the file a moment ago.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => {
-                found.remark(format!("{}: {error}", path.display()));
+                found.remark(&format!("{}: {error}", path.display()));
                 continue;
             }
         };
@@ -232,7 +232,7 @@ fn read(place: &Path, now: SystemTime) -> io::Result<Offers> {
             let record = match Record::read(line) {
                 Ok(record) => record,
                 Err(why) => {
-                    found.remark(format!("{}:{number}: {why}", path.display()));
+                    found.remark(&format!("{}:{number}: {why}", path.display()));
                     continue;
                 }
             };
@@ -243,7 +243,7 @@ fn read(place: &Path, now: SystemTime) -> io::Result<Offers> {
                 all.push(record.offer);
             } else {
                 let most = limits::SERVERS_MAX;
-                found.remark(format!("{}:{number}: there are {most} servers", path.display()));
+                found.remark(&format!("{}:{number}: there are {most} servers", path.display()));
             }
         }
     }
@@ -261,7 +261,7 @@ fn read(place: &Path, now: SystemTime) -> io::Result<Offers> {
         }
         !is_known
     });
-    twice.into_iter().for_each(|one| found.remark(format!("one more server called {one}")));
+    twice.into_iter().for_each(|one| found.remark(&format!("one more server called {one}")));
     Ok(found)
 }
 
