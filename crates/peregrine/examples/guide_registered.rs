@@ -19,7 +19,8 @@ impl Clock for Stopped {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let shared = std::env::temp_dir().join("peregrine-guide-names");
+    let names = format!("peregrine-guide-{}", std::process::id());
+    let shared = std::env::temp_dir().join(names);
     std::fs::create_dir_all(&shared)?;
     let names = Tree::at(&shared);
     // A client on this machine would find the export without the directory.
@@ -33,6 +34,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("{} ticks", clock.ticks()?);
     running.stop();
     println!("{} servers", names.look_up("clock")?.servers.len());
-    std::fs::remove_dir(&shared)?;
+    std::fs::remove_dir_all(&shared)?;
     Ok(())
 }

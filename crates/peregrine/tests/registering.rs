@@ -61,7 +61,7 @@ fn serve(number: u32, tree: &Tree) -> (Running, Ends) {
 
 fn tree() -> (tempfile::TempDir, Tree) {
     let dir = tempfile::tempdir().unwrap();
-    let tree = Tree::at(dir.path()).lease(Duration::from_secs(1));
+    let tree = Tree::at(dir.path());
     (dir, tree)
 }
 
@@ -90,7 +90,8 @@ fn clients_find_the_next_server_when_one_stops() {
     assert_eq!(error.executed(), peregrine::Executed::No, "{error}");
     assert!(error.to_string().contains("not in files below"), "{error}");
     let (_three, _ends) = serve(3, &tree);
-    assert_eq!(desk.number().unwrap(), 3);
+    // After a failed attempt that took long, the client does not bind again at once.
+    until("the client binds again", || desk.number().is_ok_and(|number| number == 3));
 }
 
 #[test]
@@ -133,17 +134,15 @@ fn server_does_not_start_if_clients_could_not_find_it() {
     let _alone = alone();
     let _directory = own_directory();
     let (dir, tree) = tree();
-    let refused = |tree: Tree, host: Option<&str>| {
-        let server = Server::new().export("desk", desk(1).0).unwrap();
-        let server = server.listen("127.0.0.1:0").unwrap().register_in(tree);
-        let server = host.map_or(Ok(server), |host| Server::new().advertise(host));
-        let error = server.and_then(Server::spawn).err().expect("no server");
-        (error.kind(), error.phase(), error.to_string())
-    };
-    let (kind, phase, text) = refused(tree.clone(), None);
-    assert_eq!((kind, phase), (Kind::BadName, Phase::Export));
-    assert!(text.contains("other machines cannot reach `tcp:127.0.0.1:"), "{text}");
-    assert_eq!(refused(tree, Some("no host")).0, Kind::BadName);
+    let server = Server::new().export("desk", desk(1).0).unwrap();
+    let server = server.listen("127.0.0.1:0").unwrap().register_in(tree);
+    let error = server.spawn().err().expect("no server");
+    assert_eq!((error.kind(), error.phase()), (Kind::BadName, Phase::Export));
+    assert!(error.to_string().contains("other machines cannot reach tcp:127.0.0.1:"), "{error}");
+    for host in ["no host", "", "fs1:0", "a@b", "fs1\n"] {
+        let error = Server::new().advertise(host).err().expect("no host");
+        assert_eq!((error.kind(), error.phase()), (Kind::BadName, Phase::Export), "{host:?}");
+    }
     let missing = Tree::at(dir.path().join("missing"));
     let server = Server::new().export("desk", desk(1).0).unwrap();
     let server = server.listen("127.0.0.1:0").unwrap().register_in(missing);
@@ -159,14 +158,14 @@ fn child() {
     let (what, path) = role.split_once(' ').unwrap();
     if what == "server" {
         let (_running, _ends) = serve(7, &Tree::at(path).lease(Duration::from_secs(1)));
-        println!("ready");
+        println!("\nready");
         let _ = std::io::stdin().read_line(&mut String::new());
         return;
     }
     // The environment chooses the directory of the whole program.
     // SAFETY: this process has only the threads of the test program, which use no environment now.
     unsafe { std::env::set_var("PEREGRINE_DIRECTORY", format!("file:{path}")) };
-    println!("ready");
+    println!("\nready");
     println!("number {}", DeskClient::bind("desk").unwrap().number().unwrap());
     // SAFETY: as above.
     unsafe { std::env::set_var("PEREGRINE_DIRECTORY", "nis:domain") };
@@ -184,7 +183,8 @@ fn killed_server_is_left_out_after_its_lease() {
     let (dir, tree) = tree();
     let mut killed = start("server", dir.path(), directory.path());
     let (_running, _ends) = serve(1, &tree);
-    assert_eq!(servers(&tree), 2);
+    // On a busy machine, the lease of the other process may be over for a moment.
+    until("both servers are registered", || servers(&tree) == 2);
     killed.kill();
     until("the lease of the killed server is over", || servers(&tree) == 1);
     assert_eq!(client(&tree).number().unwrap(), 1);

@@ -1,5 +1,5 @@
-//! The names of the runtime directories: sockets and lock files. A server publishes a name here, and a client on
-//! this machine connects to it.
+//! The names of the runtime directories: sockets and lock files. A server publishes a name here, and a client
+//! on this machine connects to it.
 //!
 //! Each socket has a lock file. While a server holds the lock, the name is alive. Only the server's user and
 //! root can open the lock file. Otherwise another user could hold the lock, and so prevent the server from

@@ -23,8 +23,8 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// Makes a value that calls `end` when it is dropped, unless a forked child drops it. `problem` returns why the registration or the watch
-    /// does not work now, for people, or `None` if it works.
+    /// Makes a value that calls `end` when it is dropped, unless a forked child drops it. `problem` returns
+    /// why the registration or the watch does not work now, for people, or `None` if it works.
     pub fn new(
         end: impl FnOnce() + Send + Sync + 'static,
         problem: impl Fn() -> Option<String> + Send + Sync + 'static,
@@ -34,7 +34,7 @@ impl Standing {
     }
 
     /// Returns why the directory does not know of the registration now, or why the watch misses changes.
-    /// `None`: all is well. The directory goes on trying.
+    /// `None`: it works. The directory goes on trying.
     pub fn problem(&self) -> Option<String> {
         (self.problem)()
     }

@@ -228,7 +228,8 @@ impl Server {
 
 impl Running {
     /// Returns why the [directory](Server::register_in) does not know of this server's exports now, with one
-    /// text for each of them. Empty: all is well, or the server does not register. The server goes on trying.
+    /// text for each of them. Empty if it knows them all, or if the server does not register. The server goes on
+    /// trying.
     pub fn registration_problems(&self) -> Vec<String> {
         self.registered.as_ref().map_or_else(Vec::new, Registered::problems)
     }

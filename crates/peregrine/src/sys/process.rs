@@ -40,7 +40,7 @@ impl AsFd for Process {
     }
 }
 
-/// Returns the name of this machine. Empty if the kernel does not tell it.
+/// Returns the name of this machine. Empty if it cannot be read.
 pub(crate) fn machine_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     name.trim_end().to_owned()

@@ -56,11 +56,14 @@ fn lost_registration_is_made_again() {
     let (dir, tree) = tree();
     let tree = tree.lease(Duration::from_secs(1));
     let standing = tree.register("files", &offer("a")).unwrap();
-    fs::remove_dir_all(dir.path().join("files")).unwrap();
+    let files = dir.path().join("files");
+    // The thread may write the file between two of these steps.
+    until(|| fs::remove_dir_all(&files).is_ok());
+    until(|| servers(&tree) == ["a"]);
+    fs::write(files.join("a.json"), "").unwrap();
     until(|| servers(&tree) == ["a"]);
     // Where the directory of the name should be is a file: the thread reports it, and goes on trying.
-    fs::remove_dir_all(dir.path().join("files")).unwrap();
-    fs::write(dir.path().join("files"), "").unwrap();
+    until(|| fs::remove_dir_all(&files).is_ok() && fs::write(&files, "").is_ok());
     until(|| standing.problem().is_some_and(|problem| problem.contains("cannot renew")));
     fs::remove_file(dir.path().join("files")).unwrap();
     until(|| servers(&tree) == ["a"] && standing.problem().is_none());
@@ -126,7 +129,7 @@ fn number_of_servers_is_bounded() {
     let (dir, tree) = tree();
     let many: String = (0..400).map(|n| line(&format!("s{n}"), None) + "\n").collect();
     for file in 0..3 {
-        let text = many.replace("\"s", &format!("\"s{file}-"));
+        let text = many.replace("\"server\":\"s", &format!("\"server\":\"s{file}-"));
         write(dir.path(), &format!("{file}.json"), &text, Duration::ZERO);
     }
     let found = tree.look_up("files").unwrap();
