@@ -662,6 +662,15 @@ mod tests {
     }
 
     #[test]
+    fn host_is_one_address_of_ipv4_or_one_network_of_ipv6() {
+        let host = |text: &str| host_of(text.parse().unwrap());
+        assert_eq!(host("192.0.2.1"), host("::ffff:192.0.2.1"));
+        assert_ne!(host("192.0.2.1"), host("192.0.2.2"));
+        assert_eq!(host("2001:db8::1"), host("2001:db8::ffff:ffff:ffff:ffff"));
+        assert_ne!(host("2001:db8::1"), host("2001:db8:0:1::1"));
+    }
+
+    #[test]
     fn hosts_are_found_or_not() {
         let place: Place = "127.0.0.1:9".parse().unwrap();
         assert_eq!(place.resolve().unwrap(), ["127.0.0.1:9".parse().unwrap()]);

@@ -168,7 +168,7 @@
 //! * `tokio`: the handle of a tokio runtime is an [`Executor`] of async servers. Implies `async`.
 //! * `json`: adds the module `json`, which converts descriptions and values to JSON and back.
 //! * `secure`: adds the module `secure`: identities, and which peers are trusted. With them,
-//!   [`Server::listen_beyond_this_machine`] and `BindOptions::secure` encrypt calls over TCP.
+//!   [`Server::listen_beyond_this_machine`] and `BindOptions::secure` encrypt calls over networks.
 //! * `tracing`: adds `Tracing`, a layer that makes a span of the crate `tracing` for each call.
 //! * `stamps`: records the time at several moments of each local call. It is for measurements only.
 //!

@@ -383,8 +383,8 @@ pub const ONEWAY_BYTES: usize = 1 << 20;
 pub const ONEWAY_DROP_TIME: core::time::Duration = core::time::Duration::from_secs(1);
 
 /// The maximum number of additional threads that a server starts to replace threads that run abandoned calls.
-/// The limit applies separately to local calls, to calls over TCP, to calls of ONC RPC over TCP, and to calls
-/// at each datagram socket.
+/// The limit applies separately to local calls, to calls over TCP, and to calls at each datagram socket.
+/// Threads that run calls of ONC RPC or Courier are not replaced.
 pub const REPLACED_MAX: usize = 64;
 
 /// The maximum number of calls that may wait for a thread of the server. The limit applies to each user of

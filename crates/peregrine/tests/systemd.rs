@@ -38,14 +38,23 @@ fn child() {
         }
         server.spawn()
     };
+    let before = inherited_by_programs();
     match start() {
         Ok(running) => {
-            println!("\nready");
+            println!("\ninherited {before}, and then {}", inherited_by_programs());
+            println!("ready");
             running.wait();
             println!("ended");
         }
         Err(error) => println!("\nerror: {error}"),
     }
+}
+
+/// Returns which of the descriptors 3 and 4 a program inherits that this process starts now.
+fn inherited_by_programs() -> String {
+    let script = "for n in 3 4; do if [ -e /proc/self/fd/$n ]; then echo -n $n; fi; done";
+    let output = Command::new("sh").args(["-c", script]).output().expect("a shell");
+    String::from_utf8(output.stdout).unwrap()
 }
 
 /// A server process, which is ended when this value is dropped.
@@ -245,6 +254,17 @@ fn server_takes_inherited_sockets_and_leaves_them_to_the_next_server() {
             assert_eq!(early.unwrap(), PathKind::Tcp);
         }
     }
+}
+
+#[test]
+fn programs_that_a_server_starts_inherit_no_socket_that_it_has_taken() {
+    let directory = tempfile::tempdir().unwrap();
+    let sockets = Sockets::new("127.0.0.1:0".parse().unwrap());
+    let endpoint = sockets.at().to_string();
+    let mut service = Service::start(directory.path(), &endpoint, &PASSED, sockets.copies());
+    let said = service.says(&["inherited", "error"]);
+    assert_eq!(said, "inherited 34, and then ");
+    service.end();
 }
 
 #[test]

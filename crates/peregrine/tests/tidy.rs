@@ -560,9 +560,11 @@ fn readme_names_the_two_commands() {
 }
 
 /// Returns the tests that a document names and that `has` does not find. A test is named as `tests/FILE.rs`
-/// or `tests/FILE.rs::FUNCTION`. Without a longer path, the test belongs to the crate of the library.
+/// or `tests/FILE.rs::FUNCTION`. Without a longer path, the test belongs to the crate of the library. A test
+/// in another file is named with its function.
 fn missing_tests(document: &str, has: impl Fn(&str, Option<&str>) -> bool) -> Vec<String> {
-    let named = document.split('`').skip(1).step_by(2).filter(|name| name.contains("tests/"));
+    let is_test = |name: &&str| name.contains("tests/") || name.contains(".rs::");
+    let named = document.split('`').skip(1).step_by(2).filter(is_test);
     let named = named.flat_map(|name| {
         // Several functions of one file may be named: `tests/FILE.rs::{one, other}`.
         let (file, functions) = name.split_once("::").unwrap_or((name, ""));
@@ -603,6 +605,7 @@ fn tests_that_documents_name_exist() {
     assert_eq!(is("held by `tests/tidy.rs` and `tests/tidy.rs::has_test`, `src/lib.rs`"), 0);
     assert_eq!(is("`tests/tidy.rs::{has_test, is_word}`, `crates/peregrine/tests/tidy.rs`"), 0);
     assert_eq!(is("`tests/tidy.rs::{has_test, no_such}` `tests/none.rs` `tests/tidy.rs::x`"), 3);
+    assert_eq!(is("`crates/peregrine/src/address.rs::{host_of, no_such}`"), 1);
 }
 
 /// Returns the `pub` lines that name a crate below version 1, whose interface may change at any time.

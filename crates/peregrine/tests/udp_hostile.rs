@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use attack::noise::Noise;
-use attack::packet::{HEADER_BYTES, forge};
+use attack::packet::{HEADER_BYTES, forge, make_next_call};
 use attack::vitals::Vitals;
 use attack::{eventually, no_longer_than, seed, soak};
 use ledger::{Book, Ledger as _, LedgerClient, LedgerServer};
@@ -291,4 +291,52 @@ fn who_repeats_an_old_call_gets_no_result() {
         }
     });
     assert_eq!(Book::read(directory.path()), [1, 2]);
+}
+
+/// A host that reads packets knows the handles in them. From the host's own address, they are not valid.
+#[test]
+fn handle_is_not_valid_from_another_address() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut server = Process::launch("child", "server", directory.path());
+    let address = server.until("at ");
+    let place = address.trim_start_matches("udp:").trim_end_matches("/ledger");
+    let place: SocketAddr = place.parse().unwrap();
+    let (seen, going) = (Seen::default(), AtomicBool::new(true));
+    let mut relay = relay(place, 1);
+    let through = format!("udp:{}/ledger", relay.address());
+    std::thread::scope(|scope| {
+        let _keep_going = KeepGoing::new(&going);
+        scope.spawn(|| {
+            while going.load(Ordering::Relaxed) {
+                relay.step(&mut |from, datagram| seen.note(from, datagram));
+            }
+        });
+        let options = BindOptions::default().astacks(1);
+        let ledger = LedgerClient::bind_with(&through, &options).unwrap();
+        assert_eq!(ledger.enter(7, 0).unwrap(), 8);
+        let is_call = |seen: &&Sent| seen.1[3] == 1;
+        let (_, call) = seen.0.lock().unwrap().0.iter().rfind(is_call).cloned().expect("a call");
+        let mut next = call;
+        make_next_call(&mut next);
+        let answer = |from: &str| {
+            let socket = UdpSocket::bind((from, 0)).unwrap();
+            socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+            let mut packet = [0; 2048];
+            let mut kind = None;
+            assert!(eventually(LIMIT, || {
+                socket.send_to(&next, place).unwrap();
+                kind = socket.recv(&mut packet).ok().map(|_| packet[3]);
+                kind.is_some()
+            }));
+            kind
+        };
+        const RESULT: u8 = 2;
+        const REFUSED: u8 = 8;
+        assert_eq!(answer("127.0.0.2"), Some(REFUSED));
+        assert_eq!(Book::read(directory.path()), [7], "a stranger's call ran");
+        // The relay sends from this address, so the same packet is a valid call.
+        assert_eq!(answer("127.0.0.1"), Some(RESULT));
+        assert_eq!(Book::read(directory.path()), [7, 7]);
+        drop(ledger);
+    });
 }

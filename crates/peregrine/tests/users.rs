@@ -103,6 +103,11 @@ fn child() {
             become_user(OTHER, OTHER, &[]);
             guests(&directory);
         }
+        "knocks" => {
+            become_user(OTHER, OTHER, &[]);
+            let error = WhoClient::bind("private").map(drop).unwrap_err();
+            println!("\nready\n{:?} {}", error.kind(), error.detail());
+        }
         "workshop" => workshop(),
         "calls" => {
             become_user(OTHER, OTHER, &[]);
@@ -217,6 +222,22 @@ fn exports_are_open_to_their_users_and_groups() {
         let mut client = Process::start("child", &who, directory.path());
         assert_eq!(client.line(), may, "user, group, other groups: {who}");
     }
+}
+
+/// The mode of a private export's socket keeps other users out. The server must check the user of a client
+/// nevertheless, because the mode may have been changed.
+#[test]
+fn private_export_checks_the_user_of_each_client() {
+    let _alone = alone();
+    let Some(directory) = open_directory() else { return };
+    let _server = Process::start("child", "server", directory.path());
+    let socket = directory.path().join("private");
+    assert_eq!(std::fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
+    std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o666)).unwrap();
+    let mut client = Process::start("child", "knocks", directory.path());
+    let said = client.line();
+    let why = format!("`private` is private to user 0, and the client is user {OTHER}");
+    assert!(said.starts_with("Denied ") && said.contains(&why), "{said}");
 }
 
 /// Opens more connections than the server allows, and sends nothing on them.

@@ -132,8 +132,8 @@ impl Binding {
     /// Binds to the export at an [`Address`](crate::Address). Uses the path that the address names. If the
     /// address names none, uses the fastest path that works.
     ///
-    /// Networks carry calls and results unencrypted and unauthenticated, except those of a secure binding over
-    /// TCP (`BindOptions::secure`, with the feature `secure`).
+    /// Networks carry calls and results unencrypted and unauthenticated, except those of a secure binding
+    /// (`BindOptions::secure`, with the feature `secure`).
     ///
     /// # Errors
     /// If there is no such export, the server refuses this user, or the client cannot use the export's

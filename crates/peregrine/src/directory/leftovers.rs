@@ -15,6 +15,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use super::runtime::may_search;
 use super::search_path;
 use super::sockets::{hold, lock_is_free};
 use crate::interface::valid_name;
@@ -106,7 +107,7 @@ impl Leftover {
 pub fn leftovers() -> Vec<Leftover> {
     let mut directories = search_path();
     let mut seen = HashSet::new();
-    directories.retain(|directory| seen.insert(directory.clone()));
+    directories.retain(|directory| seen.insert(directory.clone()) && may_search(directory));
     directories.iter().flat_map(|directory| leftovers_in(directory)).collect()
 }
 

@@ -1,6 +1,7 @@
 //! The runtime directories of this machine. Servers publish names in them, and clients search them for names.
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -47,16 +48,33 @@ pub(super) fn export_directory() -> Result<PathBuf, CallError> {
     let Some(own) = own_directory() else { return Ok(PathBuf::from("/run/peregrine")) };
     // Other users can write to /tmp. But they can neither rename nor remove a directory of this user in it.
     // So no other user can replace the directory after the check below.
-    let _ = fs::DirBuilder::new().mode(0o700).create(&own);
-    match fault_of(&own) {
-        None => Ok(own),
-        Some(fault) => {
-            let dir = own.display();
-            let text =
-                format!("cannot export in {dir}: {fault}; set PEREGRINE_DIR to another directory");
-            Err(CallError::not_executed(Kind::Denied, Phase::Export, text))
-        }
+    let created = fs::DirBuilder::new().mode(0o700).create(&own);
+    if is_safe(&own) {
+        return Ok(own);
     }
+    let dir = own.display();
+    let Some(fault) = fault_of(&own) else {
+        // The directory cannot be created, or it was the directory of another user, who has removed it.
+        let error = created.err().unwrap_or_else(|| io::ErrorKind::NotFound.into());
+        return Err(CallError::system(Phase::Export, format!("creating {dir}"), error));
+    };
+    let text = format!("cannot export in {dir}: {fault}; set PEREGRINE_DIR to another directory");
+    Err(CallError::not_executed(Kind::Denied, Phase::Export, text))
+}
+
+/// Returns whether this process may look for names in a directory of the [search path](search_path).
+///
+/// The user's own directory may not exist when the search path is made. Another user could create it before a
+/// client connects, and serve in it. So it must be checked again. Once it exists and is safe, no other user
+/// can replace it.
+pub(super) fn may_search(dir: &Path) -> bool {
+    may_search_among(dir, own_directory().as_deref(), chosen)
+}
+
+/// As [`may_search`], for this directory of the user. `chosen` returns the directories that environment
+/// variables select, which need not be safe.
+fn may_search_among(dir: &Path, own: Option<&Path>, chosen: impl FnOnce() -> Vec<PathBuf>) -> bool {
+    own != Some(dir) || chosen().iter().any(|one| one == dir) || is_safe(dir)
 }
 
 /// Returns why clients do not search the user's own directory. Returns `None` if clients search the
@@ -117,6 +135,22 @@ mod tests {
         if rustix::process::geteuid().is_root() {
             std::os::unix::fs::chown(&own, Some(61_003), None).unwrap();
             assert_eq!(fault_of(&own).unwrap(), "it belongs to user 61003");
+        }
+    }
+
+    #[test]
+    fn own_directory_is_searched_only_once_it_exists_and_is_safe() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = dir.path().join("own");
+        let may = |chosen: &[PathBuf]| may_search_among(&own, Some(&own), || chosen.to_vec());
+        assert!(!may(&[]), "another user could create the directory after this check");
+        assert!(may(&[dir.path().to_owned(), own.clone()]), "the environment selects it");
+        assert!(may_search_among(dir.path(), Some(&own), Vec::new), "another directory");
+        assert!(may_search_among(&own, None, Vec::new), "root has no directory of its own");
+        fs::create_dir(&own).unwrap();
+        for (mode, safe) in [(0o700, true), (0o777, false)] {
+            fs::set_permissions(&own, fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(may(&[]), safe, "{mode:o}");
         }
     }
 }

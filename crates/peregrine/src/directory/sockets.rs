@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
 
 use super::leftovers;
-use super::runtime::{export_directory, search_path, unsafe_directory};
+use super::runtime::{export_directory, may_search, search_path, unsafe_directory};
 use crate::error::{CallError, Kind, Phase};
 use crate::interface::valid_name;
 use crate::sys::{Memory, Seqpacket};
@@ -263,6 +263,10 @@ pub(crate) fn resolve(name: &str, until: Instant) -> Result<Seqpacket, CallError
     check_name(name, Phase::Resolve)?;
     let mut why = Vec::new();
     for dir in search_path() {
+        if !may_search(&dir) {
+            why.push(format!("nothing in {}", dir.display()));
+            continue;
+        }
         match connect(&dir.join(name), until) {
             Ok(socket) => return Ok(socket),
             Err(error) => match error.raw_os_error() {
@@ -288,7 +292,8 @@ pub(crate) fn resolve(name: &str, until: Instant) -> Result<Seqpacket, CallError
 /// `None` if there is no such server.
 pub(crate) fn resolve_draining(name: &str, until: Instant) -> Option<Seqpacket> {
     let path = |dir: PathBuf| leftovers::draining_path(&dir, name);
-    search_path().into_iter().find_map(|dir| connect(&path(dir), until).ok())
+    let directories = search_path().into_iter().filter(|dir| may_search(dir));
+    directories.map(path).find_map(|path| connect(&path, until).ok())
 }
 
 fn connect(path: &Path, until: Instant) -> io::Result<Seqpacket> {
@@ -330,7 +335,7 @@ pub struct Entry {
 /// ```
 pub fn list() -> Vec<Entry> {
     let mut all: Vec<Entry> = Vec::new();
-    for dir in search_path() {
+    for dir in search_path().into_iter().filter(|dir| may_search(dir)) {
         let Ok(files) = fs::read_dir(&dir) else { continue };
         let mut here: Vec<Entry> = files
             .filter_map(Result::ok)

@@ -142,7 +142,7 @@ pub struct BindOptions {
     pub(crate) rebind: Rebind,
     pub(crate) onc_auth_sys: Option<AuthSys>,
     pub(crate) courier_form: CourierForm,
-    /// TLS on connections that leave the machine. `None`: they are not encrypted.
+    /// What encrypts the calls over networks. `None`: they are not encrypted.
     pub(crate) security: Option<ClientSecurity>,
     pub(crate) layers: Layers,
 }

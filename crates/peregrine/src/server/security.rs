@@ -23,9 +23,9 @@ impl Server {
     ///   learns by `Caller::identity` who calls. When a key is removed from the trust, the server ends the
     ///   connections of the client that has it, within about a second.
     ///
-    /// Only `tcp:` endpoints can be encrypted in this version. ONC RPC and Courier have no encryption. A server
-    /// may have endpoints with different security. To encrypt an endpoint that only this machine can reach, call
-    /// this function with `tcp:127.0.0.1:7000`.
+    /// Calls over TCP, UDP and raw Ethernet can be encrypted. ONC RPC and Courier have no encryption. A
+    /// server may have endpoints with different security. To encrypt an endpoint that only this machine can
+    /// reach, call this function with `tcp:127.0.0.1:7000`.
     ///
     /// ```
     /// # #[cfg(feature = "secure")] {

@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::binding_table::BindingRow;
+use crate::address::host_of;
 use crate::call::{Account, Answer, Batched, CallerInfo, InFlight, InFlightNow};
 use crate::counters::{Counting, Page, ThreadKind};
 use crate::limits;
@@ -78,7 +79,7 @@ impl Client {
     fn of(caller: &CallerInfo) -> Self {
         match (caller.hardware, caller.from) {
             (Some(address), _) => Self::Station(address),
-            (None, Some(from)) => Self::Host(from.ip().to_canonical()),
+            (None, Some(from)) => Self::Host(host_of(from.ip())),
             (None, None) => Self::Process(caller.process),
         }
     }
@@ -303,6 +304,10 @@ mod tests {
         let one = Client::of(&caller(1, Some("192.0.2.1:7"), None));
         assert_eq!(one, Client::of(&caller(2, Some("192.0.2.1:8"), None)));
         assert_eq!(one, Client::of(&caller(2, Some("[::ffff:192.0.2.1]:8"), None)));
+        // One host can use all addresses of a /64 network.
+        let one = Client::of(&caller(1, Some("[2001:db8::1]:7"), None));
+        assert_eq!(one, Client::of(&caller(1, Some("[2001:db8::2]:7"), None)));
+        assert_ne!(one, Client::of(&caller(1, Some("[2001:db8:0:1::1]:7"), None)));
         let station = Some([2; 6]);
         assert_eq!(Client::of(&caller(1, None, station)), Client::of(&caller(2, None, station)));
     }

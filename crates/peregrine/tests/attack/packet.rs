@@ -6,6 +6,7 @@ use super::noise::Noise;
 pub(crate) const HEADER_BYTES: usize = 64;
 pub(crate) const SECRET: core::ops::Range<usize> = 12..24;
 const CHECK: core::ops::Range<usize> = 4..8;
+const SEQUENCE: core::ops::Range<usize> = 24..28;
 /// The offset of the field that holds the number of bytes of the whole message.
 const TOTAL: usize = 36;
 /// The largest number of bytes that a forged header claims for its message. All clients on one host share 64
@@ -45,6 +46,19 @@ pub(crate) fn forge(noise: &mut Noise, packet: &mut [u8]) {
         let new = if at == TOTAL { new.min(FORGED_TOTAL_MAX) } else { new }.to_le_bytes();
         header[at..at + bytes].copy_from_slice(&new[..bytes]);
     }
+    set_check(header);
+}
+
+/// Makes the packet of a call of one packet into the next call of the same caller.
+pub(crate) fn make_next_call(packet: &mut [u8]) {
+    let header = &mut packet[..HEADER_BYTES];
+    let sequence = u32::from_le_bytes(header[SEQUENCE].try_into().unwrap());
+    header[SEQUENCE].copy_from_slice(&sequence.wrapping_add(1).to_le_bytes());
+    set_check(header);
+}
+
+/// Makes the checksum of a header valid.
+fn set_check(header: &mut [u8]) {
     header[CHECK].fill(0);
     let check = crc32c::crc32c(header);
     header[CHECK].copy_from_slice(&check.to_le_bytes());

@@ -29,6 +29,7 @@ pub(crate) const EDGES: &[(&str, &[&str])] = &[
     (
         "serving",
         &[
+            "address",
             "call",
             "counters",
             "error",
