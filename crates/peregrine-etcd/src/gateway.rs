@@ -281,7 +281,7 @@ fn refusal(value: &Value) -> Trouble {
 /// The answer to [`Gateway::follow`]: one JSON object for each line.
 pub(crate) struct Lines {
     body: Incoming,
-    /// The bytes behind the last whole line.
+    /// The bytes after the last whole line.
     buffer: Vec<u8>,
 }
 

@@ -85,7 +85,7 @@ impl Known {
         let key = decoded(pair.get("key"))?;
         let (name, server) = self.place.name_of(&key)?;
         let servers = self.names.get_mut(name)?;
-        servers.remove(server)?;
+        drop(servers.remove(server)?);
         self.keys -= 1;
         if servers.is_empty() {
             self.names.remove(name);

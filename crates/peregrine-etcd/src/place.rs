@@ -1,4 +1,4 @@
-//! Where a directory is in an etcd cluster: the text behind `etcd:`.
+//! Where a directory is in an etcd cluster: the text after `etcd:`.
 
 use peregrine::{CallError, Executed, Kind};
 
@@ -68,10 +68,10 @@ impl Place {
         key.strip_prefix(&*self.prefix)?.split_once('/')
     }
 
-    /// Returns the key behind all keys of the directory.
+    /// Returns the first key after all keys of the directory.
     pub(crate) fn end(&self) -> String {
         let without_slash = &self.prefix[..self.prefix.len() - 1];
-        // The character behind `/` in ASCII.
+        // `0` follows `/` in ASCII.
         format!("{without_slash}0")
     }
 }
