@@ -1,3 +1,5 @@
+//! Tests a tree of files.
+
 use std::fs::File;
 use std::os::unix::fs::symlink;
 use std::process::Command;
