@@ -43,8 +43,8 @@ impl Registering {
         let server: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
         let standing = Mutex::ranked(Rank::Registered, Vec::new());
         let registered = Registered { directory, places, server, standing };
-        let offered = exports.iter().filter(|export| export.is_offered_on_networks());
-        offered.map(|export| registered.add(&export.name)).collect::<Result<(), _>>()?;
+        let mut offered = exports.iter().filter(|export| export.is_offered_on_networks());
+        offered.try_for_each(|export| registered.add(&export.name))?;
         Ok(Some(registered))
     }
 }
