@@ -136,17 +136,17 @@ fn server_does_not_start_if_clients_could_not_find_it() {
     let (dir, tree) = tree();
     let server = Server::new().export("desk", desk(1).0).unwrap();
     let server = server.listen("127.0.0.1:0").unwrap().register_in(tree);
-    let error = server.spawn().err().expect("no server");
+    let error = server.spawn().expect_err("no server");
     assert_eq!((error.kind(), error.phase()), (Kind::BadName, Phase::Export));
     assert!(error.to_string().contains("other machines cannot reach tcp:127.0.0.1:"), "{error}");
     for host in ["no host", "", "fs1:0", "a@b", "fs1\n"] {
-        let error = Server::new().advertise(host).err().expect("no host");
+        let error = Server::new().advertise(host).expect_err("no host");
         assert_eq!((error.kind(), error.phase()), (Kind::BadName, Phase::Export), "{host:?}");
     }
     let missing = Tree::at(dir.path().join("missing"));
     let server = Server::new().export("desk", desk(1).0).unwrap();
     let server = server.listen("127.0.0.1:0").unwrap().register_in(missing);
-    let error = server.advertise("127.0.0.1").unwrap().spawn().err().expect("no server");
+    let error = server.advertise("127.0.0.1").unwrap().spawn().expect_err("no server");
     assert_eq!((error.kind(), error.phase()), (Kind::System, Phase::Export), "{error}");
     assert!(error.to_string().contains("missing"), "{error}");
 }
