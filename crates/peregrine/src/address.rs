@@ -304,6 +304,11 @@ impl Place {
     /// The port of Courier over TCP and UDP: IANA's `courier`.
     pub const COURIER_PORT: u16 = 530;
 
+    /// Makes a place. An IPv6 address is without brackets.
+    pub(crate) fn new(host: &str, port: u16) -> Self {
+        Self { host: host.to_owned(), port }
+    }
+
     /// Returns the host. An IPv6 address is without brackets.
     pub fn host(&self) -> &str {
         &self.host

@@ -29,6 +29,14 @@
 //! * [`HOSTS_BYTES_MAX`], [`OFFERS_MAX`] (1 MiB, 64): a larger hosts file is refused. A name with more
 //!   addresses is also refused.
 //!
+//! Limits of directories:
+//!
+//! * [`ADDRESSES_MAX`] (8): an offer with more addresses is refused.
+//! * [`SERVERS_MAX`], [`RECORD_BYTES_MAX`] (1024, 64 KiB): further servers of a name, and larger files of
+//!   a tree, are left out, with a remark.
+//! * [`REMARKS_MAX`], [`SCHEMES_MAX`] (16, 8): further remarks are not kept, and further kinds of
+//!   directories are not added.
+//!
 //! Limits of keys and certificates, with the feature `secure`:
 //!
 //! * [`TRUSTED_BYTES_MAX`], [`TRUSTED_KEYS_MAX`], [`TRUSTED_LINE_BYTES_MAX`] (1 MiB, 4096, 4096 bytes): a
@@ -193,6 +201,24 @@ pub const NAME_BYTES_MAX: usize = 64;
 
 /// The maximum size in bytes of a hosts file.
 pub const HOSTS_BYTES_MAX: usize = 1 << 20;
+
+/// The maximum number of addresses of one server in a directory.
+pub const ADDRESSES_MAX: usize = 8;
+
+/// The maximum number of servers that a directory returns for one name.
+pub const SERVERS_MAX: usize = 1024;
+
+/// The maximum size in bytes of a file in which servers register.
+pub const RECORD_BYTES_MAX: usize = 64 << 10;
+
+/// The maximum number of remarks about what a directory knows of a name.
+pub const REMARKS_MAX: usize = 16;
+
+/// The maximum number of characters of such a remark.
+pub const REMARK_MAX: usize = 200;
+
+/// The maximum number of kinds of directories that other crates add.
+pub const SCHEMES_MAX: usize = 8;
 
 /// The maximum size in bytes of a list of trusted keys.
 pub const TRUSTED_BYTES_MAX: usize = 1 << 20;

@@ -22,6 +22,10 @@ pub(crate) enum Rank {
     Lane,
     /// Held while a client binds again on behalf of all clones of a binding.
     Rebind,
+    /// The names that a server has registered in a directory.
+    Registered,
+    /// The directories that a process has opened. Held while one is opened.
+    Directories,
     /// A client's sessions or connections with one server. Held while a thread binds to the server.
     Server,
     /// A client's associations over datagrams.

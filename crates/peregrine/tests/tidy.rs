@@ -27,7 +27,7 @@ const SERVING: &[(&str, &[&str])] = &[
     ("Refusal::given_up(", &["serving/procedure.rs"]),
     ("Refusal::late(", &["serving/procedure.rs"]),
     // Panics are caught outside of procedures, too: in service threads, in the owner's hook, in the keeper's
-    // callbacks, and when objects are dropped.
+    // callbacks, in watchers of a directory, and when objects are dropped.
     (
         "catch_unwind(",
         &[
@@ -36,6 +36,7 @@ const SERVING: &[(&str, &[&str])] = &[
             "serving/faults.rs",
             "path/receivers.rs",
             "keeper.rs",
+            "directory/tree/keeping.rs",
             "sys/fragile.rs",
         ],
     ),
@@ -61,6 +62,7 @@ const UNSAFE: &[(&str, &str)] = &[
     ("crates/peregrine/tests/processes.rs", "forks, and sets an environment variable"),
     ("crates/peregrine/tests/memory.rs", "sets limits and mounts of a child process"),
     ("crates/peregrine/tests/syscalls.rs", "traces a child"),
+    ("crates/peregrine/tests/registering.rs", "sets an environment variable"),
     ("crates/peregrine/tests/stat.rs", "sets an environment variable"),
     ("crates/peregrine/tests/callbacks/failures.rs", "forks"),
     ("crates/peregrine/tests/streams/failures.rs", "forks"),

@@ -220,7 +220,7 @@ pub(super) fn elsewhere(address: &Address, options: &BindOptions) -> Option<Addr
     if address.is_on_this_machine() {
         return None;
     }
-    let mut offers = directory(options).offers(address.name()).ok()?;
+    let mut offers = directory(options).ok()?.offers(address.name()).ok()?;
     offers.retain(|offer| offer.place().is_some());
     offers.first().map(Address::of_server)
 }

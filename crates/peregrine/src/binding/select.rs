@@ -11,7 +11,7 @@ use super::explain::{Explanation, Verdict};
 use super::{BindOptions, Binding, compare};
 use crate::address::{Address, Place};
 use crate::call::{Limit, PathKind};
-use crate::directory::{Directory, Hosts};
+use crate::directory::{self, Directory};
 use crate::error::{CallError, Kind, NO_DATAGRAMS, Phase};
 use crate::interface::{Description, Digest, InterfaceRef};
 use crate::limits;
@@ -281,9 +281,12 @@ fn with_searched(error: CallError, searched: Option<String>) -> CallError {
 }
 
 /// Returns the directory that lists the names that other machines serve.
-pub(super) fn directory(options: &BindOptions) -> Arc<dyn Directory> {
+///
+/// # Errors
+/// If the environment selects a directory that cannot be opened.
+pub(super) fn directory(options: &BindOptions) -> Result<Arc<dyn Directory>, CallError> {
     let chosen = options.directory.as_ref().map(Arc::clone);
-    chosen.unwrap_or_else(|| Arc::new(Hosts::of_environment()))
+    chosen.map_or_else(directory::of_environment, Ok)
 }
 
 /// Returns the addresses at which the export may be, and the reason why there are no more addresses.
@@ -294,14 +297,19 @@ fn targets(address: &Address, options: &BindOptions) -> (Vec<Address>, CallError
     }
     // The runtime directory lists the names that this machine serves. `known` lists the names that other
     // machines serve.
-    let known = directory(options);
-    let no_more = match known.offers(address.name()) {
-        Ok(offers) if offers.is_empty() => {
-            let text = format!("not in {}", known.describe());
+    let known = match directory(options) {
+        Ok(known) => known,
+        Err(error) => return (targets, error),
+    };
+    let no_more = match known.look_up(address.name()) {
+        Ok(offers) if offers.servers.is_empty() => {
+            let remarks: String =
+                offers.remarks.iter().map(|remark| format!(", {remark}")).collect();
+            let text = format!("not in {}{remarks}", known.describe());
             CallError::not_executed(Kind::NotFound, Phase::Resolve, text)
         }
         Ok(offers) => {
-            targets.extend(offers.into_iter().take(limits::OFFERS_MAX));
+            targets.extend(offers.addresses().take(limits::OFFERS_MAX).cloned());
             no_other_machine()
         }
         Err(error) => error,

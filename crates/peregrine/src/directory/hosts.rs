@@ -41,13 +41,20 @@ use crate::{limits, sys};
 pub struct Hosts {
     files: Vec<PathBuf>,
     /// Whether a missing file is an error.
-    required: bool,
+    is_required: bool,
+    /// What chose the file, for errors: ` ($PEREGRINE_HOSTS)`, or nothing.
+    chosen_by: &'static str,
 }
 
 impl Hosts {
     /// Returns a directory that consists of these files. A file that does not exist is skipped.
     pub fn of(files: impl IntoIterator<Item = PathBuf>) -> Self {
-        Self { files: files.into_iter().collect(), required: false }
+        Self { files: files.into_iter().collect(), is_required: false, chosen_by: "" }
+    }
+
+    /// Returns a directory that consists of one file, which must exist.
+    pub(super) fn required(file: PathBuf) -> Self {
+        Self { is_required: true, ..Self::of([file]) }
     }
 
     /// Returns the directory that consists of the files that the environment selects. If the program has more
@@ -55,7 +62,7 @@ impl Hosts {
     pub fn of_environment() -> Self {
         let set = sys::trusted_variable;
         if let Some(file) = set("PEREGRINE_HOSTS") {
-            return Self { required: true, ..Self::of([file.into()]) };
+            return Self { chosen_by: " ($PEREGRINE_HOSTS)", ..Self::required(file.into()) };
         }
         let home = || set("HOME").map(|home| PathBuf::from(home).join(".config"));
         let config = set("XDG_CONFIG_HOME").map(PathBuf::from).or_else(home);
@@ -69,10 +76,9 @@ impl Directory for Hosts {
         for file in &self.files {
             let text = match read(file) {
                 Ok(text) => text,
-                Err(error) if !self.required && is_nowhere(&error) => continue,
+                Err(error) if !self.is_required && is_nowhere(&error) => continue,
                 Err(error) => {
-                    let named = if self.required { " ($PEREGRINE_HOSTS)" } else { "" };
-                    let what = format!("reading {}{named}", file.display());
+                    let what = format!("reading {}{}", file.display(), self.chosen_by);
                     return Err(CallError::system(Phase::Resolve, what, error));
                 }
             };
@@ -189,7 +195,9 @@ empty
         let dir = tempfile::tempdir().unwrap();
         let missing = Hosts::of([dir.path().join("hosts")]);
         assert!(missing.offers("files").unwrap().is_empty());
-        let error = Hosts { required: true, ..missing }.offers("files").unwrap_err();
+        let chosen_by = " ($PEREGRINE_HOSTS)";
+        let required = Hosts { is_required: true, chosen_by, ..missing };
+        let error = required.offers("files").unwrap_err();
         assert!(error.to_string().contains("hosts ($PEREGRINE_HOSTS)"), "{error}");
     }
 

@@ -15,7 +15,9 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use super::{hold, lock_is_free, may_search, search_path};
+use super::runtime::may_search;
+use super::search_path;
+use super::sockets::{hold, lock_is_free};
 use crate::interface::valid_name;
 use crate::sys::Seqpacket;
 
@@ -248,7 +250,8 @@ pub(super) fn take(path: &Path) -> io::Result<Option<File>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Audience, publish_in};
+    use super::super::Audience;
+    use super::super::sockets::publish_in;
     use super::*;
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
     use std::time::{Duration, Instant};

@@ -2,6 +2,7 @@
 
 use crate::error::{CallError, Kind, Phase};
 use crate::protocol::onc::message::{self, Auth, Flavour, Groups};
+use crate::sys;
 
 /// The identity that a client claims in its calls of ONC RPC: the flavour AUTH_SYS, which is also called
 /// AUTH_UNIX.
@@ -39,9 +40,8 @@ impl AuthSys {
         use rustix::process::{getegid, geteuid, getgroups};
         let groups = getgroups().unwrap_or_default();
         let groups = groups.iter().map(|group| group.as_raw()).take(Self::GROUPS_MAX).collect();
-        let machine = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         Self {
-            machine: machine.trim_end().to_owned(),
+            machine: sys::machine_name(),
             user: geteuid().as_raw(),
             group: getegid().as_raw(),
             groups,

@@ -5,6 +5,7 @@ mod health;
 mod layers;
 mod paths;
 mod refused;
+mod registering;
 mod security;
 mod supervised;
 #[cfg(test)]
@@ -20,6 +21,7 @@ pub use self::disclosure::StatHandle;
 use self::disclosure::server_export;
 use self::health::health_export;
 use self::paths::{Listening, Paths};
+use self::registering::{Registered, Registering};
 pub use self::security::{Insecure, Security};
 use self::supervised::Supervised;
 use self::watch::watch_export;
@@ -84,6 +86,7 @@ pub struct Server {
     notifier: Option<Notifier>,
     /// The layers of all exports.
     layers: Layers,
+    registering: Registering,
 }
 
 impl Default for Server {
@@ -117,6 +120,7 @@ impl Server {
             denials: None,
             notifier: None,
             layers: Layers::none(),
+            registering: Registering::nowhere(),
         }
     }
 
@@ -441,6 +445,7 @@ impl Server {
             addresses,
             registrations,
             supervised,
+            registered: None,
             signals,
             #[cfg(feature = "secure")]
             refusals: self.refusals,
@@ -460,6 +465,7 @@ impl Server {
         if self.registers {
             running.registrations = Some(Registrations::make(&named, &running.addresses)?);
         }
+        running.registered = self.registering.register(&named, &running.addresses)?;
         if let Some(notifier) = self.notifier {
             let (names, keeper) = (running.names(), &running.core.keeper);
             let begun = Supervised::begin(notifier, keeper, &names, &running.addresses)?;
@@ -537,6 +543,8 @@ pub struct Running {
     registrations: Option<Registrations>,
     /// Reports to systemd.
     supervised: Option<Supervised>,
+    /// The registrations in a directory.
+    registered: Option<Registered>,
     /// Watches the signals until the drain (the wait for running procedures) has ended, because a second
     /// signal shortens the drain.
     signals: Option<Watch>,
@@ -629,7 +637,9 @@ impl Running {
             exports.extend(exchange_export(&export));
         }
         drop(exports);
-        match published.map_or(Ok(()), |published| self.paths.open_export(&export, published)) {
+        let opened =
+            published.map_or(Ok(()), |published| self.paths.open_export(&export, published));
+        match opened.and_then(|()| self.register(&export)) {
             Ok(()) => Ok(()),
             Err(error) => {
                 self.withdraw(name);
@@ -638,11 +648,28 @@ impl Running {
         }
     }
 
+    /// Registers an export that was added, unless it has been withdrawn meanwhile.
+    fn register(&self, export: &Export) -> Result<(), CallError> {
+        let Some(registered) = &self.registered else { return Ok(()) };
+        if !export.is_offered_on_networks() {
+            return Ok(());
+        }
+        registered.add(&export.name)?;
+        if export.is_closed() {
+            registered.remove(&export.name);
+        }
+        Ok(())
+    }
+
     /// Withdraws one export while the others continue. The export's name is released. New calls of clients
     /// that are bound to the export are refused as not executed. Running calls finish. The object is dropped
     /// when all calls that run now, also those of other exports, have ended. Returns false if there is no
     /// such export.
     pub fn withdraw(&self, name: &str) -> bool {
+        // Clients that look the name up from now on choose another server.
+        if let Some(registered) = &self.registered {
+            registered.remove(name);
+        }
         let mut exports = self.core.exports.lock();
         let named = |export: &Arc<Export>| export.name == name && export.is_named();
         let Some(at) = exports.iter().position(named) else { return false };
@@ -655,6 +682,10 @@ impl Running {
             registrations.keep(&others);
         }
         export.close();
+        // It may have been registered since, if another thread has just added it.
+        if let Some(registered) = &self.registered {
+            registered.remove(name);
+        }
         self.all.iter().for_each(|path| path.revoke(&export));
         true
     }
@@ -670,6 +701,8 @@ impl Running {
         if let Some(registrations) = &self.registrations {
             registrations.keep(&[]);
         }
+        // Clients that look the names up from now on choose another server.
+        self.registered = None;
         self.core.begin_to_stop();
         // Clients can ask for the health of the server until it has stopped.
         let ends = |export: &mut Arc<Export>| export.number != Export::OF_HEALTH;

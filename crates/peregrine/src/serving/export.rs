@@ -449,6 +449,11 @@ impl Export {
         options.users.is_empty() && options.groups.is_empty() && !options.access.is_limited()
     }
 
+    /// Returns whether any client may call the export over a network.
+    pub(crate) fn is_offered_on_networks(&self) -> bool {
+        self.is_offered_in_clear() || self.options.access.is_limited()
+    }
+
     /// Checks whether a client of a network may bind.
     ///
     /// # Errors
@@ -533,7 +538,7 @@ impl Export {
             process: std::process::id(),
             age_ms: self.since.elapsed().as_millis() as u64,
             bindings: self.bindings.load(Ordering::Relaxed),
-            listens: match self.is_offered_in_clear() || self.options.access.is_limited() {
+            listens: match self.is_offered_on_networks() {
                 true => self.listens.get().cloned().unwrap_or_default(),
                 false => Vec::new(),
             },

@@ -52,7 +52,7 @@ pub use interface::{NetworkInterface, interface_of};
 pub use memory::Memory;
 pub(crate) use network::network_number;
 pub use packet::{FRAMES_SENT_MAX, Filter, PacketRing, PacketSocket};
-pub(crate) use process::{Process, trusted_variable};
+pub(crate) use process::{Process, machine_name, trusted_variable};
 pub(crate) use random::random;
 pub(crate) use replaceable::Replaceable;
 pub(crate) use signal::on_stop_signals;

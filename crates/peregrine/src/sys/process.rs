@@ -40,6 +40,12 @@ impl AsFd for Process {
     }
 }
 
+/// Returns the name of this machine. Empty if it cannot be read.
+pub(crate) fn machine_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim_end().to_owned()
+}
+
 /// Returns an environment variable if the variable is set, not empty, and may be trusted. A variable may not
 /// be trusted if this program runs with more rights than the user who started the program and chose its
 /// environment. This is the rule of `secure_getenv`.

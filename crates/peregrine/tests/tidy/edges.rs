@@ -24,7 +24,7 @@ pub(crate) const EDGES: &[(&str, &[&str])] = &[
     ("observe", &["call", "error", "interface", "limits", "sync", "sys", "value"]),
     ("counters", &["call", "interface", "limits", "sync", "sys"]),
     ("address", &["call", "error", "interface"]),
-    ("directory", &["address", "error", "interface", "limits", "sys"]),
+    ("directory", &["address", "error", "interface", "limits", "sync", "sys"]),
     ("keeper", &["sync", "sys"]),
     (
         "serving",

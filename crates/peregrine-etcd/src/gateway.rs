@@ -1,0 +1,352 @@
+//! Requests to a cluster, by the JSON gateway of etcd (version 3.4 and later): numbers of 64 bits are texts,
+//! keys and values are in base64, and a watch is a response that does not end.
+
+use core::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::{Request, StatusCode};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+/// The longest answer, and the longest line of a watch.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+/// How long one member may take to answer.
+const MEMBER_LIMIT: Duration = Duration::from_secs(2);
+/// How long a member may take to accept a connection.
+const CONNECT_LIMIT: Duration = Duration::from_secs(1);
+/// The code of gRPC for a token that is not valid any more.
+const UNAUTHENTICATED: i64 = 16;
+/// The code of gRPC for a member that cannot answer now, for example without a leader.
+const UNAVAILABLE: i64 = 14;
+
+/// Why a request failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// No member answers.
+    Away(String),
+    /// The cluster refuses the request: the code of gRPC, and the text.
+    Refused(i64, String),
+    /// An answer that is not one of etcd.
+    Garbled(String),
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Away(why) => write!(f, "no member of the cluster answers: {why}"),
+            Self::Refused(code, text) => {
+                write!(f, "etcd refuses the request: {text} (code {code})")
+            }
+            Self::Garbled(why) => write!(f, "the answer is not one of etcd: {why}"),
+        }
+    }
+}
+
+/// A user of etcd.
+#[derive(Clone)]
+pub(crate) struct Login {
+    pub(crate) user: String,
+    pub(crate) password: String,
+}
+
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Login of {}", self.user)
+    }
+}
+
+/// The members of a cluster.
+pub(crate) struct Gateway {
+    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    /// The beginning of each member's URLs.
+    members: Vec<String>,
+    /// The member that answered last.
+    current: AtomicUsize,
+    login: Option<Login>,
+    /// What proves the login. `None` until it is needed.
+    token: Mutex<Option<String>>,
+}
+
+impl Gateway {
+    /// Returns the members at these hosts. With `tls`, connections are encrypted.
+    pub(crate) fn new(
+        members: &[String],
+        tls: Option<rustls::ClientConfig>,
+        login: Option<Login>,
+    ) -> Self {
+        let mut tcp = HttpConnector::new();
+        tcp.set_connect_timeout(Some(CONNECT_LIMIT));
+        tcp.set_keepalive(Some(Duration::from_secs(10)));
+        tcp.set_nodelay(true);
+        tcp.enforce_http(false);
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        // Without TLS, the configuration is not used.
+        let config = tls.unwrap_or_else(|| {
+            let roots = rustls::RootCertStore::empty();
+            rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth()
+        });
+        let builder = HttpsConnectorBuilder::new().with_tls_config(config).https_or_http();
+        let client = Client::builder(TokioExecutor::new())
+            .pool_idle_timeout(Duration::from_secs(60))
+            .build(builder.enable_http1().wrap_connector(tcp));
+        Self {
+            client,
+            members: members.iter().map(|host| format!("{scheme}://{host}")).collect(),
+            current: AtomicUsize::new(0),
+            login,
+            token: Mutex::new(None),
+        }
+    }
+
+    fn token(&self) -> Option<String> {
+        self.token.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_token(&self, token: Option<String>) {
+        *self.token.lock().unwrap_or_else(PoisonError::into_inner) = token;
+    }
+
+    /// Makes a request, of the members one after the other until one answers.
+    pub(crate) async fn ask(&self, what: &str, body: &Value) -> Result<Value, Trouble> {
+        let body = Bytes::from(body.to_string());
+        self.with_login(async |token: Option<String>| {
+            let mut trouble = Trouble::Away("there are no members".to_owned());
+            for member in self.in_turn() {
+                let asked = self.ask_one(member, what, body.clone(), token.as_deref());
+                trouble = match timeout(MEMBER_LIMIT, asked).await {
+                    Ok(Ok(answer)) => {
+                        self.current.store(member, Ordering::Relaxed);
+                        return Ok(answer);
+                    }
+                    Ok(Err(Trouble::Refused(code, text))) if code != UNAVAILABLE => {
+                        return Err(Trouble::Refused(code, text));
+                    }
+                    Ok(Err(Trouble::Refused(_, text))) => self.away(member, &text),
+                    Ok(Err(trouble)) => trouble,
+                    Err(_) => self.away(member, "it does not answer"),
+                };
+            }
+            Err(trouble)
+        })
+        .await
+    }
+
+    /// Begins a request whose answer has many lines, and does not end.
+    pub(crate) async fn follow(&self, what: &str, body: &Value) -> Result<Lines, Trouble> {
+        let body = Bytes::from(body.to_string());
+        self.with_login(async |token: Option<String>| {
+            let mut trouble = Trouble::Away("there are no members".to_owned());
+            for member in self.in_turn() {
+                let sent = self.send(member, what, body.clone(), token.as_deref());
+                trouble = match timeout(MEMBER_LIMIT, sent).await {
+                    Ok(Ok(body)) => {
+                        self.current.store(member, Ordering::Relaxed);
+                        return Ok(Lines { body, buffer: Vec::new() });
+                    }
+                    Ok(Err(Trouble::Refused(code, text))) if code != UNAVAILABLE => {
+                        return Err(Trouble::Refused(code, text));
+                    }
+                    Ok(Err(Trouble::Refused(_, text))) => self.away(member, &text),
+                    Ok(Err(trouble)) => trouble,
+                    Err(_) => self.away(member, "it does not answer"),
+                };
+            }
+            Err(trouble)
+        })
+        .await
+    }
+
+    /// Lets the next request begin with another member.
+    pub(crate) fn move_on(&self) {
+        self.current.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns the numbers of all members, beginning with the current one.
+    fn in_turn(&self) -> impl Iterator<Item = usize> {
+        let (first, count) = (self.current.load(Ordering::Relaxed), self.members.len());
+        (0..count).map(move |n| first.wrapping_add(n) % count)
+    }
+
+    fn away(&self, member: usize, why: &str) -> Trouble {
+        Trouble::Away(format!("{}: {why}", self.members[member]))
+    }
+
+    /// Makes a request with the token of the login, and once more with a new token if that one has expired.
+    async fn with_login<T>(
+        &self,
+        request: impl AsyncFn(Option<String>) -> Result<T, Trouble>,
+    ) -> Result<T, Trouble> {
+        let Some(login) = &self.login else { return request(None).await };
+        if let Some(token) = self.token() {
+            match request(Some(token)).await {
+                Err(Trouble::Refused(UNAUTHENTICATED, _)) => {}
+                answer => return answer,
+            }
+        }
+        let body = json!({ "name": login.user, "password": login.password }).to_string();
+        let mut answer = Err(Trouble::Away("there are no members".to_owned()));
+        for member in self.in_turn() {
+            let asked = self.ask_one(member, "auth/authenticate", body.clone().into(), None);
+            answer = match timeout(MEMBER_LIMIT, asked).await {
+                Ok(answer) => answer,
+                Err(_) => Err(self.away(member, "it does not answer")),
+            };
+            if !matches!(answer, Err(Trouble::Away(_))) {
+                break;
+            }
+        }
+        let token = answer?.get("token").and_then(Value::as_str).map(str::to_owned);
+        let token = token.ok_or_else(|| Trouble::Garbled("the token is missing".to_owned()))?;
+        self.set_token(Some(token.clone()));
+        request(Some(token)).await
+    }
+
+    /// Sends a request to one member. Returns the body of an answer that is no error.
+    async fn send(
+        &self,
+        member: usize,
+        what: &str,
+        body: Bytes,
+        token: Option<&str>,
+    ) -> Result<Incoming, Trouble> {
+        let url = format!("{}/v3/{what}", self.members[member]);
+        let mut request = Request::post(url).header("content-type", "application/json");
+        // A member that has lost its leader ends watches, instead of keeping silent.
+        request = request.header("grpc-metadata-hasleader", "true");
+        if let Some(token) = token {
+            request = request.header("authorization", token);
+        }
+        let request = request.body(Full::new(body));
+        let request = request.map_err(|error| Trouble::Garbled(error.to_string()))?;
+        let answer = self.client.request(request).await.map_err(|error| {
+            let mut why = error.to_string();
+            let mut cause = core::error::Error::source(&error);
+            while let Some(error) = cause {
+                why = format!("{why}: {error}");
+                cause = error.source();
+            }
+            self.away(member, &why)
+        })?;
+        if answer.status() == StatusCode::OK {
+            return Ok(answer.into_body());
+        }
+        let status = answer.status();
+        let text = self.whole(member, answer.into_body()).await?;
+        match serde_json::from_slice::<Value>(&text) {
+            Ok(value) if value.get("code").is_some() => Err(refusal(&value)),
+            _ => Err(Trouble::Garbled(format!("{} answers {status}", self.members[member]))),
+        }
+    }
+
+    async fn whole(&self, member: usize, body: Incoming) -> Result<Bytes, Trouble> {
+        let whole = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
+        Ok(whole.map_err(|error| self.away(member, &error.to_string()))?.to_bytes())
+    }
+
+    async fn ask_one(
+        &self,
+        member: usize,
+        what: &str,
+        body: Bytes,
+        token: Option<&str>,
+    ) -> Result<Value, Trouble> {
+        let body = self.send(member, what, body, token).await?;
+        let text = self.whole(member, body).await?;
+        serde_json::from_slice(&text).map_err(|error| Trouble::Garbled(error.to_string()))
+    }
+}
+
+impl fmt::Debug for Gateway {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "etcd at {}", self.members.join(", "))
+    }
+}
+
+fn refusal(value: &Value) -> Trouble {
+    let code = value.get("code").or_else(|| value.get("grpc_code")).and_then(Value::as_i64);
+    let text = value.get("message").or_else(|| value.get("error")).and_then(Value::as_str);
+    Trouble::Refused(code.unwrap_or_default(), text.unwrap_or("no reason").to_owned())
+}
+
+/// The answer to [`Gateway::follow`]: one JSON object for each line.
+pub(crate) struct Lines {
+    body: Incoming,
+    /// The bytes after the last whole line.
+    buffer: Vec<u8>,
+}
+
+impl Lines {
+    /// Waits for the next line. Returns the member `result` of its object, or `None` at the end.
+    pub(crate) async fn next(&mut self) -> Result<Option<Value>, Trouble> {
+        loop {
+            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.buffer.drain(..=end).collect();
+                if line.iter().all(u8::is_ascii_whitespace) {
+                    continue;
+                }
+                let mut value: Value = serde_json::from_slice(&line)
+                    .map_err(|error| Trouble::Garbled(error.to_string()))?;
+                if let Some(error) = value.get("error") {
+                    return Err(refusal(error));
+                }
+                let result = value.get_mut("result").map(Value::take);
+                return result
+                    .map(Some)
+                    .ok_or_else(|| Trouble::Garbled("a line without `result`".to_owned()));
+            }
+            if self.buffer.len() > ANSWER_BYTES_MAX {
+                return Err(Trouble::Garbled("a line is too long".to_owned()));
+            }
+            match self.body.frame().await {
+                None => return Ok(None),
+                Some(Err(error)) => return Err(Trouble::Away(error.to_string())),
+                Some(Ok(frame)) => self.buffer.extend(frame.data_ref().into_iter().flatten()),
+            }
+        }
+    }
+}
+
+/// Returns a text in base64, as the gateway writes keys and values.
+pub(crate) fn encoded(text: &str) -> String {
+    STANDARD.encode(text)
+}
+
+/// Returns the text of a key or a value. `None`: the member is missing, or is no text.
+pub(crate) fn decoded(value: Option<&Value>) -> Option<String> {
+    String::from_utf8(STANDARD.decode(value?.as_str()?).ok()?).ok()
+}
+
+/// Returns a number of 64 bits, which the gateway writes as a text.
+pub(crate) fn number(value: Option<&Value>) -> Option<i64> {
+    let value = value?;
+    value.as_i64().or_else(|| value.as_str()?.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_read_as_the_gateway_writes_them() {
+        assert_eq!(encoded("/p/files/"), "L3AvZmlsZXMv");
+        assert_eq!(decoded(Some(&json!("L3AvZmlsZXMv"))).as_deref(), Some("/p/files/"));
+        assert_eq!((decoded(None), decoded(Some(&json!("?")))), (None, None));
+        assert_eq!(decoded(Some(&json!("/w=="))), None, "no UTF-8");
+        let id = "7587899193733478407";
+        assert_eq!(number(Some(&json!(id))), Some(7_587_899_193_733_478_407));
+        assert_eq!(
+            (number(Some(&json!(5))), number(Some(&json!("x"))), number(None)),
+            (Some(5), None, None)
+        );
+    }
+}

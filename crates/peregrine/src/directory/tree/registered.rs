@@ -1,0 +1,119 @@
+//! The file of a server that has registered.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, utimensat};
+
+use super::keeping::Duty;
+use super::{is_record, text_of};
+use crate::directory::record::Record;
+
+/// How long after the end of its lease the file of another server is removed.
+const DEAD_FOR: Duration = Duration::from_secs(600);
+/// How often the directory of a name is made again, if another server removes it at the same moment.
+const TRIES: usize = 5;
+
+/// Distinguishes the files that this process writes.
+static WRITTEN: AtomicU64 = AtomicU64::new(0);
+
+/// The file of a registration.
+pub(super) struct Registered {
+    /// The directory of the name.
+    place: PathBuf,
+    path: PathBuf,
+    line: String,
+}
+
+impl Registered {
+    pub(super) fn new(place: &Path, server: &str, line: String) -> Self {
+        Self { path: place.join(format!("{server}.json")), place: place.to_owned(), line }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes the file, and makes the directory of the name if it does not exist.
+    pub(super) fn write(&self) -> io::Result<()> {
+        let mut tried = 0;
+        loop {
+            match fs::create_dir(&self.place) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                _ => {}
+            }
+            tried += 1;
+            match self.write_in_place() {
+                // Another server that withdraws removes the directory as long as it is empty.
+                Err(error) if error.kind() == io::ErrorKind::NotFound && tried < TRIES => {}
+                written => return written,
+            }
+        }
+    }
+
+    /// Writes another file, and renames it, so that no reader sees a part.
+    fn write_in_place(&self) -> io::Result<()> {
+        let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
+        let aside = self.place.join(format!(".{}-{number}.new", std::process::id()));
+        let written = File::create_new(&aside)
+            .and_then(|mut file| writeln!(file, "{}", self.line))
+            .and_then(|()| fs::rename(&aside, &self.path));
+        if written.is_err() {
+            let _ = fs::remove_file(&aside);
+        }
+        written
+    }
+
+    /// Extends the lease. If the file has gone or was changed, writes it again.
+    fn renew(&self) -> io::Result<()> {
+        match text_of(&self.path) {
+            Ok((text, _)) if text.trim_end() == self.line => {
+                // The time is that of the file system, whose clock is the same for all machines.
+                let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+                let times = Timestamps { last_access: now, last_modification: now };
+                Ok(utimensat(CWD, &self.path, &times, AtFlags::SYMLINK_NOFOLLOW)?)
+            }
+            _ => self.write(),
+        }
+    }
+}
+
+impl Duty for Registered {
+    fn fulfil(&mut self) -> Result<(), String> {
+        let path = self.path.display();
+        self.renew().map_err(|error| format!("cannot renew {path}: {error}"))
+    }
+
+    fn end(&mut self) {
+        let _ = fs::remove_file(&self.path);
+        // Fails if the name has other servers.
+        let _ = fs::remove_dir(&self.place);
+    }
+}
+
+/// Removes the files of servers whose leases have been over for long.
+pub(super) fn remove_dead(place: &Path, now: SystemTime) {
+    for entry in fs::read_dir(place).into_iter().flatten().flatten() {
+        if !entry.file_name().to_str().is_some_and(is_record) {
+            continue;
+        }
+        let Ok((text, modified)) = text_of(&entry.path()) else { continue };
+        // A file with other lines was written by hand.
+        let leases = text.lines().map(|line| Record::read(line).ok()?.lease);
+        let lease = leases.collect::<Option<Vec<_>>>().and_then(|leases| leases.into_iter().max());
+        let is_dead = |lease| now.duration_since(modified).is_ok_and(|age| age > lease + DEAD_FOR);
+        if lease.is_some_and(is_dead) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// Opens a file to read it. A pipe at its path must not block.
+pub(super) fn opened(path: &Path) -> io::Result<File> {
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+    OpenOptions::new().read(true).custom_flags(flags).open(path)
+}

@@ -1,0 +1,235 @@
+//! Tests servers that register in a directory, here a tree of files, and clients that find them there.
+#![cfg(feature = "json")]
+
+mod support;
+
+use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use peregrine::directory::{Directory, Offer, Tree};
+use peregrine::{BindOptions, ExportOptions, Kind, Phase, Running, Server, interface};
+use support::{Process, alone, own_directory, role, until};
+
+/// How long procedures may run while a server stops.
+const LIMIT: Duration = Duration::from_secs(60);
+
+#[interface]
+trait Desk {
+    /// Returns the number of the desk.
+    fn number(&self) -> peregrine::Result<u32>;
+    /// Reports to the test that it runs, and waits until the test continues it. Returns the number.
+    fn wait(&self) -> peregrine::Result<u32>;
+}
+
+struct Numbered {
+    number: u32,
+    runs: Mutex<Sender<()>>,
+    continues: Mutex<Receiver<()>>,
+}
+
+impl Desk for Numbered {
+    fn number(&self) -> peregrine::Result<u32> {
+        Ok(self.number)
+    }
+    fn wait(&self) -> peregrine::Result<u32> {
+        self.runs.lock().unwrap().send(()).unwrap();
+        self.continues.lock().unwrap().recv_timeout(LIMIT).unwrap();
+        Ok(self.number)
+    }
+}
+
+/// The ends of the channels of one desk that the test has.
+type Ends = (Receiver<()>, Sender<()>);
+
+fn desk(number: u32) -> (DeskServer<Numbered>, Ends) {
+    let ((runs, ran), (go, continues)) = (channel(), channel());
+    let (runs, continues) = (Mutex::new(runs), Mutex::new(continues));
+    (DeskServer::new(Numbered { number, runs, continues }), (ran, go))
+}
+
+/// Starts a server of `desk`, which networks only can call, so that several fit on one machine.
+fn serve(number: u32, tree: &Tree) -> (Running, Ends) {
+    let (object, ends) = desk(number);
+    let options = ExportOptions::default().networks_only();
+    let server = Server::new().export_with("desk", object, options).unwrap();
+    let server = server.listen("127.0.0.1:0").unwrap().register_in(tree.clone());
+    (server.advertise("127.0.0.1").unwrap().spawn().unwrap(), ends)
+}
+
+fn tree() -> (tempfile::TempDir, Tree) {
+    let dir = tempfile::tempdir().unwrap();
+    let tree = Tree::at(dir.path());
+    (dir, tree)
+}
+
+fn client(tree: &Tree) -> DeskClient {
+    DeskClient::bind_with("desk", &BindOptions::default().directory(tree.clone())).unwrap()
+}
+
+fn servers(tree: &Tree) -> usize {
+    tree.look_up("desk").unwrap().servers.len()
+}
+
+#[test]
+fn clients_find_the_next_server_when_one_stops() {
+    let _alone = alone();
+    let _directory = own_directory();
+    let (_dir, tree) = tree();
+    let (one, _ends) = serve(1, &tree);
+    let desk = client(&tree);
+    assert_eq!((servers(&tree), desk.number().unwrap()), (1, 1));
+    let (two, _ends) = serve(2, &tree);
+    assert_eq!(servers(&tree), 2);
+    one.stop();
+    assert_eq!((servers(&tree), desk.number().unwrap()), (1, 2));
+    two.stop();
+    let error = desk.number().unwrap_err();
+    assert_eq!(error.executed(), peregrine::Executed::No, "{error}");
+    assert!(error.to_string().contains("not in files below"), "{error}");
+    let (_three, _ends) = serve(3, &tree);
+    // After a failed attempt that took long, the client does not bind again at once.
+    until("the client binds again", || desk.number().is_ok_and(|number| number == 3));
+}
+
+#[test]
+fn server_that_drains_is_withdrawn_first() {
+    let _alone = alone();
+    let _directory = own_directory();
+    let (_dir, tree) = tree();
+    let (running, (ran, go)) = serve(1, &tree);
+    let desk = client(&tree);
+    thread::scope(|scope| {
+        let call = scope.spawn(|| desk.wait());
+        ran.recv().unwrap();
+        let drained = scope.spawn(|| running.drain(LIMIT));
+        until("the server is withdrawn", || servers(&tree) == 0);
+        assert!(!drained.is_finished());
+        go.send(()).unwrap();
+        assert_eq!(call.join().unwrap().unwrap(), 1);
+        assert!(drained.join().unwrap());
+    });
+}
+
+#[test]
+fn exports_are_registered_and_withdrawn_one_by_one() {
+    let _alone = alone();
+    let _directory = own_directory();
+    let (_dir, tree) = tree();
+    let server = Server::new().listen("127.0.0.1:0").unwrap().register_in(tree.clone());
+    let running = server.advertise("gate.example.org:70").unwrap().spawn().unwrap();
+    assert!(tree.names().unwrap().is_empty());
+    running.export_with("desk", desk(1).0, ExportOptions::default()).unwrap();
+    let offer = tree.look_up("desk").unwrap().servers.remove(0);
+    assert_eq!(offer.addresses()[0].to_string(), "desk@gate.example.org:70");
+    assert!(running.registration_problems().is_empty());
+    assert!(running.withdraw("desk") && !running.withdraw("desk"));
+    assert!(tree.names().unwrap().is_empty());
+}
+
+#[test]
+fn server_does_not_start_if_clients_could_not_find_it() {
+    let _alone = alone();
+    let _directory = own_directory();
+    let (dir, tree) = tree();
+    let server = Server::new().export("desk", desk(1).0).unwrap();
+    let server = server.listen("127.0.0.1:0").unwrap().register_in(tree);
+    let error = server.spawn().expect_err("no server");
+    assert_eq!((error.kind(), error.phase()), (Kind::BadName, Phase::Export));
+    assert!(error.to_string().contains("other machines cannot reach tcp:127.0.0.1:"), "{error}");
+    for host in ["no host", "", "fs1:0", "a@b", "fs1\n"] {
+        let error = Server::new().advertise(host).expect_err("no host");
+        assert_eq!((error.kind(), error.phase()), (Kind::BadName, Phase::Export), "{host:?}");
+    }
+    let missing = Tree::at(dir.path().join("missing"));
+    let server = Server::new().export("desk", desk(1).0).unwrap();
+    let server = server.listen("127.0.0.1:0").unwrap().register_in(missing);
+    let error = server.advertise("127.0.0.1").unwrap().spawn().expect_err("no server");
+    assert_eq!((error.kind(), error.phase()), (Kind::System, Phase::Export), "{error}");
+    assert!(error.to_string().contains("missing"), "{error}");
+}
+
+/// Does the work of a child process: `server PATH` or `client PATH`.
+#[test]
+fn child() {
+    let Some(role) = role() else { return };
+    let (what, path) = role.split_once(' ').unwrap();
+    if what == "server" {
+        let (_running, _ends) = serve(7, &Tree::at(path).lease(Duration::from_secs(1)));
+        println!("\nready");
+        let _ = std::io::stdin().read_line(&mut String::new());
+        return;
+    }
+    // The environment chooses the directory of the whole program.
+    // SAFETY: this process has only the threads of the test program, which use no environment now.
+    unsafe { std::env::set_var("PEREGRINE_DIRECTORY", format!("file:{path}")) };
+    println!("\nready");
+    println!("number {}", DeskClient::bind("desk").unwrap().number().unwrap());
+    // SAFETY: as above.
+    unsafe { std::env::set_var("PEREGRINE_DIRECTORY", "nis:domain") };
+    println!("error {}", DeskClient::bind("desk").unwrap_err());
+}
+
+fn start(what: &str, dir: &Path, runtime: &Path) -> Process {
+    Process::start("child", &format!("{what} {}", dir.display()), runtime)
+}
+
+#[test]
+fn killed_server_is_left_out_after_its_lease() {
+    let _alone = alone();
+    let directory = own_directory();
+    let (dir, tree) = tree();
+    let mut killed = start("server", dir.path(), directory.path());
+    let (_running, _ends) = serve(1, &tree);
+    // On a busy machine, the lease of the other process may be over for a moment.
+    until("both servers are registered", || servers(&tree) == 2);
+    killed.kill();
+    until("the lease of the killed server is over", || servers(&tree) == 1);
+    assert_eq!(client(&tree).number().unwrap(), 1);
+}
+
+#[test]
+fn environment_chooses_the_directory() {
+    let _alone = alone();
+    let directory = own_directory();
+    let (dir, tree) = tree();
+    let (_running, _ends) = serve(5, &tree);
+    let mut client = start("client", dir.path(), directory.path());
+    assert_eq!(client.until("number "), "5");
+    let error = client.until("error ");
+    assert!(error.contains("$PEREGRINE_DIRECTORY: `nis:domain`: this program knows"), "{error}");
+}
+
+#[test]
+fn garbage_in_the_directory_is_told_to_clients_that_find_no_server() {
+    let _alone = alone();
+    let _directory = own_directory();
+    let (dir, tree) = tree();
+    std::fs::create_dir(dir.path().join("desk")).unwrap();
+    std::fs::write(dir.path().join("desk/by-hand.json"), "desk@fs1\n").unwrap();
+    let options = BindOptions::default().directory(tree.clone());
+    let error = DeskClient::bind_with("desk", &options).unwrap_err();
+    assert_eq!(error.kind(), Kind::NotFound, "{error}");
+    assert!(error.to_string().contains("desk/by-hand.json:1: expected value"), "{error}");
+    // A line that a person has written.
+    let (_elsewhere, other) = self::tree();
+    let (running, _ends) = serve(4, &other);
+    let port = running.addresses()[0].place().port();
+    let line = format!("{{\"server\":\"one\",\"addresses\":[\"desk@127.0.0.1:{port}\"]}}\n");
+    std::fs::write(dir.path().join("desk/by-hand.json"), line).unwrap();
+    assert_eq!(client(&tree).number().unwrap(), 4);
+}
+
+#[test]
+fn server_that_is_registered_twice_is_one_server() {
+    let (_dir, tree) = tree();
+    let offer = Offer::new("one", ["desk@127.0.0.1:7000"]).unwrap();
+    let first = tree.register("desk", &offer).unwrap();
+    let second = tree.register("desk", &offer).unwrap();
+    assert_eq!(servers(&tree), 1);
+    drop((first, second));
+    assert_eq!(servers(&tree), 0);
+    let _shared: Arc<dyn Directory> = Arc::new(tree);
+}
