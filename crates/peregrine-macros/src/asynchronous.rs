@@ -7,7 +7,7 @@ use syn::{ItemTrait, ReturnType, TraitItem, parse_quote, parse_quote_spanned};
 
 use crate::check::{Form, Interface, Method, Parameter};
 use crate::expand::{Sent, as_result, limit, opener};
-use crate::{callers, oneway, programs};
+use crate::{callers, oneway, pool, programs};
 
 /// Returns the async items of an interface. `client` is the name of the blocking client, which has the
 /// description of the interface.
@@ -19,9 +19,10 @@ pub(crate) fn items(item_trait: &ItemTrait, model: &Interface, client: &Ident) -
         blocking: client.clone(),
     };
     let async_trait = async_trait(item_trait, model, &names);
+    let pool = pool::asynchronous(model, &names.client, &names.interface, client);
     let client = client_items(model, &names);
     let server = server_items(model, &names);
-    quote!(#async_trait #client #server)
+    quote!(#async_trait #client #pool #server)
 }
 
 struct Names {
@@ -70,7 +71,7 @@ fn async_trait(item_trait: &ItemTrait, model: &Interface, names: &Names) -> Toke
     }
 }
 
-fn forwarded(method: &Method) -> TokenStream {
+pub(crate) fn forwarded(method: &Method) -> TokenStream {
     let Method { ident, returns, parameters, .. } = method;
     let names: Vec<_> = parameters.iter().map(|parameter| &parameter.ident).collect();
     let types = parameters.iter().map(|parameter| &parameter.written);

@@ -10,7 +10,7 @@ use syn::{Expr, ItemTrait, Type, TypeParamBound};
 use crate::check::{self, Form, Interface, Method, Parameter};
 use crate::oneway;
 use crate::parse::{self, Errors};
-use crate::{asynchronous, callers};
+use crate::{asynchronous, callers, pool};
 use crate::{programs, types};
 
 /// Returns the trait and its stubs. If the trait has errors, returns the trait and these errors.
@@ -41,6 +41,7 @@ fn stubs(item_trait: &ItemTrait, model: &Interface) -> TokenStream {
         client: format_ident!("{}Client", model.ident),
         server: format_ident!("{}Server", model.ident),
     };
+    let pool = pool::blocking(model, &names.client);
     let client = client(model, &names);
     let server = server(model, &names);
     let shared = shared(item_trait, model);
@@ -48,7 +49,7 @@ fn stubs(item_trait: &ItemTrait, model: &Interface) -> TokenStream {
         cfg!(feature = "async").then(|| asynchronous::items(item_trait, model, &names.client));
     let callable = callable(model, &names);
     let programs = programs::items(model, &names.client);
-    quote!(#item_trait #client #server #shared #callable #programs #asynchronous)
+    quote!(#item_trait #client #pool #server #shared #callable #programs #asynchronous)
 }
 
 /// Generates implementations of the trait for `Arc`, `Box` and `&` of an object that implements the trait.
@@ -78,7 +79,7 @@ fn shared(item_trait: &ItemTrait, model: &Interface) -> TokenStream {
 }
 
 /// Generates a method that calls the same method of the object to which `self` points.
-fn forwarded(method: &Method) -> TokenStream {
+pub(crate) fn forwarded(method: &Method) -> TokenStream {
     let Method { ident, returns, parameters, .. } = method;
     let names: Vec<_> = parameters.iter().map(|parameter| &parameter.ident).collect();
     let types = parameters.iter().map(|parameter| &parameter.written);

@@ -16,6 +16,7 @@ mod growth;
 mod list;
 mod oneway;
 mod parse;
+mod pool;
 mod programs;
 mod types;
 

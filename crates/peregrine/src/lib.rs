@@ -228,10 +228,10 @@ pub mod value;
 
 pub use address::{Address, Endpoint, Place};
 pub use binding::{
-    AuthSys, BindOptions, Binding, Candidate, Capture, CaptureOptions, Captured, CourierForm,
-    Description, EthernetDevice, Explanation, Rebind, RegisteredProgram, Verdict, describe,
-    describe_with, explain, exports, exports_with, health, health_with, health_within,
-    registered_programs, stat, stat_with, watch, watch_with,
+    AuthSys, Balance, BindOptions, Binding, Candidate, Capture, CaptureOptions, Captured,
+    CourierForm, Description, EthernetDevice, Explanation, PoolServer, PoolStanding, Rebind,
+    RegisteredProgram, Verdict, describe, describe_with, explain, exports, exports_with, health,
+    health_with, health_within, registered_programs, stat, stat_with, watch, watch_with,
 };
 pub use call::streams::{Items, Sender, Sink, Source};
 pub use call::{
@@ -258,7 +258,7 @@ pub use value::{Dynamic, Full, Invalid, Lent, Out, Plain, Value};
 /// The items that generated code uses. They are not part of the public interface.
 #[doc(hidden)]
 pub mod __rt {
-    pub use crate::binding::{BindOptions, Binding};
+    pub use crate::binding::{BindOptions, Binding, PoolServer};
     pub use crate::call::{
         Answered, Caller, Executor, ForeignCall, InOut, Limit, OwnedCall, Refusal, Reply, Request,
         Serve, Served, ServedForeign, ServerExecutor, serve_async,
@@ -271,6 +271,7 @@ pub mod __rt {
     #[cfg(feature = "async")]
     pub use crate::stub::CallableAsync;
     pub use crate::stub::bind as bind_async;
+    pub use crate::stub::bind_pool as pool_async;
     pub use crate::stub::{
         AsyncCall, CallTarget, Callable, CallableBy, CallbackDrive, InPlace, Ordered, Outcome,
         Queued, Scratch, SinkDrive, SourceDrive, Streams, Stub, Travels, TravelsAsBlock,

@@ -205,6 +205,12 @@ pub const HOSTS_BYTES_MAX: usize = 1 << 20;
 /// The maximum number of addresses of one server in a directory.
 pub const ADDRESSES_MAX: usize = 8;
 
+/// The number of servers that a pool uses if the program sets none.
+pub const POOL_SERVERS: u32 = 16;
+
+/// The maximum number of servers that a pool uses.
+pub const POOL_SERVERS_MAX: u32 = 256;
+
 /// The maximum number of servers that a directory returns for one name.
 pub const SERVERS_MAX: usize = 1024;
 

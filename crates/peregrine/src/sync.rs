@@ -22,6 +22,10 @@ pub(crate) enum Rank {
     Lane,
     /// Held while a client binds again on behalf of all clones of a binding.
     Rebind,
+    /// The server of a pool that one-way calls use.
+    PoolOneWay,
+    /// What a pool knows about its servers.
+    Pool,
     /// The names that a server has registered in a directory.
     Registered,
     /// The directories that a process has opened. Held while one is opened.

@@ -29,7 +29,7 @@ pub(crate) struct Bound {
     /// What carries the streams of calls.
     conduit: Mutex<Option<Arc<ClientConduit>>>,
     /// One bit for each condition under which calls take the slow path: `SWAPPED`, `DIFFERENT`, `MOVED`,
-    /// `FOREIGN`. And `LAYERED`, for which only one-way calls take it.
+    /// `FOREIGN`, `FRONT`. And `LAYERED`, for which only one-way calls take it.
     flags: AtomicU32,
     /// The layers, which see each call.
     pub(crate) layers: Layers,
@@ -95,6 +95,8 @@ const MOVED: u32 = 4;
 const FOREIGN: u32 = 8;
 /// The binding has layers. Its calls share no messages, because layers see each call.
 const LAYERED: u32 = 16;
+/// The state of a pool before it has chosen a server for a call.
+const FRONT: u32 = 32;
 
 impl Bound {
     pub(crate) fn new(
@@ -167,6 +169,24 @@ impl Bound {
             layers: layers.clone(),
             fit,
         })
+    }
+
+    /// Returns the state of a pool before it has chosen a server for a call. `path` refuses all calls.
+    pub(super) fn of_pool(
+        path: BoundPath,
+        interface: InterfaceRef,
+        explanation: Explanation,
+        on_exhausted: OnExhausted,
+    ) -> Result<Self, CallError> {
+        let front = Self::new(path, None, interface, explanation, on_exhausted, &Layers::none())?;
+        front.flags.fetch_or(FRONT, Ordering::Relaxed);
+        Ok(front)
+    }
+
+    /// Returns whether this is the state of a pool that has not chosen a server.
+    #[cold]
+    pub(super) fn is_front(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) & FRONT != 0
     }
 
     /// Returns the conduit that carries the streams of calls.

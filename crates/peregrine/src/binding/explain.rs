@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use super::pool::PoolServer;
 use crate::call::PathKind;
 
 /// The outcome of each path when a client binds, the fastest path first.
@@ -20,6 +21,8 @@ use crate::call::PathKind;
 pub struct Explanation {
     pub(super) address: String,
     pub(super) candidates: Vec<Candidate>,
+    /// The servers of a pool.
+    pub(super) servers: Vec<PoolServer>,
 }
 
 /// A path that binding considered, and the outcome for this path.
@@ -67,7 +70,11 @@ impl Explanation {
         reason: &str,
     ) -> Self {
         let candidate = |path| Candidate { path, verdict, reason: reason.to_owned() };
-        Self { address: address.to_owned(), candidates: paths.map(candidate).collect() }
+        Self {
+            address: address.to_owned(),
+            candidates: paths.map(candidate).collect(),
+            servers: Vec::new(),
+        }
     }
 
     /// Returns the address to which the client binds, as it was written.
@@ -78,6 +85,12 @@ impl Explanation {
     /// Returns all paths with their outcomes, the fastest path first.
     pub fn candidates(&self) -> &[Candidate] {
         &self.candidates
+    }
+
+    /// Returns the servers of a pool, by their names. Empty if the binding is no pool. The paths are then those
+    /// to one of these servers.
+    pub fn servers(&self) -> &[PoolServer] {
+        &self.servers
     }
 
     /// Returns the path that was chosen. `None`: no path works, or calls stay within the process.
@@ -117,7 +130,7 @@ impl Explanation {
 }
 
 impl fmt::Display for Explanation {
-    /// Writes one line for each path and its outcome.
+    /// Writes one line for each path and its outcome, and one for each server of a pool.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, candidate) in self.candidates.iter().enumerate() {
             let Candidate { path, verdict, reason } = candidate;
@@ -127,6 +140,6 @@ impl fmt::Display for Explanation {
                 false => write!(f, "{path:<9} {verdict:<10}  {reason}{end}")?,
             }
         }
-        Ok(())
+        self.servers.iter().try_for_each(|server| write!(f, "\n{server}"))
     }
 }

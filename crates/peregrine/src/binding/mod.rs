@@ -10,20 +10,25 @@ mod explain;
 #[cfg(test)]
 mod foreign;
 mod health;
+mod pool;
 mod rebind;
 mod select;
 
 pub use crate::path::auth_sys::AuthSys;
+pub use crate::path::balance::Balance;
 pub use crate::path::onc::{RegisteredProgram, registered_programs};
 pub use crate::path::options::{BindOptions, CourierForm, EthernetDevice, Rebind};
 pub use capture::{Capture, CaptureOptions, Captured};
 pub use disclosure::{exports, exports_with, stat, stat_with, watch, watch_with};
 pub use explain::{Candidate, Explanation, Verdict};
 pub use health::{health, health_with, health_within};
+pub use pool::{PoolServer, PoolStanding};
 
 pub(crate) use self::bound::Bound;
 use self::bound::Fit;
 pub(crate) use self::callback::{Next, ObjectSide};
+pub(crate) use self::pool::{Counted, Pool};
+use self::rebind::Asked;
 pub(crate) use self::rebind::Home;
 use self::select::Unbound;
 pub(crate) use self::select::explain_all;
@@ -162,13 +167,42 @@ impl Binding {
         digest: Option<Digest>,
         options: &BindOptions,
     ) -> Result<Self, Unbound> {
-        let home = Home::new(address, interface, digest, options);
+        let home = Home::new(Arc::new(Asked::new(address, interface, digest, options)), None);
         let bound = Arc::new(home.bind()?);
         Ok(Self {
             bound: Replaceable::new(bound),
             home: home.shared(),
             terms: options.limit.into(),
         })
+    }
+
+    /// Binds to all servers of a name. Each call of the returned binding takes one of them, as
+    /// [`BindOptions::balance`] says. The binding follows the changes of the directory, and leaves out servers
+    /// that fail. Generated pools do this: `FilesPool::bind` for a trait `Files`.
+    ///
+    /// # Errors
+    /// As [`Binding::bind`], if no server can be used. Also if the address names another RPC system.
+    pub fn pool(
+        address: &str,
+        interface: impl Into<InterfaceRef>,
+        options: &BindOptions,
+    ) -> Result<Self, CallError> {
+        let interface = interface.into();
+        let digest = Some(interface.digest());
+        let asked = Arc::new(Asked::new(address, interface, digest, options));
+        let front = Pool::front(&asked).map_err(|error| error.at(address))?;
+        let home = Home::new(Arc::clone(&asked), Some(Pool::new(asked)?));
+        Ok(Self {
+            bound: Replaceable::new(Arc::new(front)),
+            home: home.shared(),
+            terms: options.limit.into(),
+        })
+    }
+
+    /// Returns the servers that a [pool](Self::pool) knows, by their names, and whether it uses them. Empty if
+    /// the binding is no pool.
+    pub fn servers(&self) -> Vec<PoolServer> {
+        self.home.pool().map_or_else(Vec::new, Pool::report)
     }
 
     /// Returns a binding over an existing path. The binding is not bound again if the server ends.
@@ -180,7 +214,8 @@ impl Binding {
         options: &BindOptions,
     ) -> Result<Self, CallError> {
         let options = options.clone().rebind(Rebind::Never);
-        let home = Home::new(explanation.address(), interface.clone(), None, &options);
+        let asked = Asked::new(explanation.address(), interface.clone(), None, &options);
+        let home = Home::new(Arc::new(asked), None);
         let short = options.on_exhausted_or_default();
         let bound = Bound::new(path, fit, interface, explanation, short, &options.layers)?;
         let bound = Replaceable::new(Arc::new(bound));
@@ -191,6 +226,20 @@ impl Binding {
     /// calls then find the new state on the fast path.
     pub(crate) fn now(&self) -> Arc<Bound> {
         self.home.now(&self.bound)
+    }
+
+    /// Returns the state that a call uses: that of this binding, or of a server of the pool.
+    fn any(&self) -> Arc<Bound> {
+        self.home.for_call(&self.bound).0
+    }
+
+    /// Returns whether the stub must write the values of this procedure's calls in the native representation.
+    #[inline]
+    pub(crate) fn is_native(&self, procedure: u32) -> bool {
+        match self.home.pool() {
+            Some(pool) => pool.is_native(),
+            None => self.now().is_native(procedure),
+        }
     }
 
     /// Returns a binding to an object of this process.
@@ -320,7 +369,7 @@ impl Binding {
     /// assert!(explanation.candidates()[0].reason.contains("in this process"));
     /// ```
     pub fn explain(&self) -> Explanation {
-        let bound = self.now();
+        let bound = self.any();
         let (mut explanation, path) = (bound.explanation.clone(), &*bound.path);
         if let Some(chosen) = explanation.chosen() {
             let (now, said) = (path.kind(), path.explain());
@@ -332,27 +381,28 @@ impl Binding {
                 explanation.set(now, Verdict::Chosen, String::new());
             }
         }
+        explanation.servers = self.servers();
         explanation
     }
 
     /// Returns the interface that the client was compiled with.
     pub fn interface(&self) -> &InterfaceRef {
-        &self.home.interface
+        &self.home.asked.interface
     }
 
     /// Returns the name or address to which the client bound.
     pub fn address(&self) -> &str {
-        &self.home.address
+        &self.home.asked.address
     }
 
     /// Returns the path that calls of this binding take now.
     pub fn path(&self) -> PathKind {
-        self.now().path.kind()
+        self.any().path.kind()
     }
 
     /// Returns whether the session with the server is alive, as far as this process knows without asking.
     pub fn is_alive(&self) -> bool {
-        self.now().path.is_alive()
+        self.any().path.is_alive()
     }
 
     /// Returns the names of the client's procedures that the server does not have. Calls of these procedures
@@ -367,7 +417,7 @@ impl Binding {
     /// assert!(echo.binding().lacks().is_empty());
     /// ```
     pub fn lacks(&self) -> Vec<String> {
-        self.now().lacks().into_iter().map(str::to_owned).collect()
+        self.any().lacks().into_iter().map(str::to_owned).collect()
     }
 
     /// Calls the procedure that every export has and that does nothing.

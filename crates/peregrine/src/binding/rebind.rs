@@ -6,8 +6,10 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use super::bound::Bound;
+use super::pool::{self, Counted, Pool};
 use super::select::{self, Selected, Unbound};
 use super::{BindOptions, Rebind};
+use crate::directory::Offer;
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::interface::{Digest, InterfaceRef};
 use crate::path::bind::{hold, until};
@@ -19,12 +21,51 @@ use crate::sys::Replaceable;
 /// as the attempt took.
 const LONG: Duration = Duration::from_millis(500);
 
-/// The parts of a binding that stay the same when it is bound again.
-pub(crate) struct Home {
+/// What a program has asked for when it bound.
+pub(super) struct Asked {
     pub(super) address: String,
     pub(super) interface: InterfaceRef,
     digest: Option<Digest>,
-    options: BindOptions,
+    pub(super) options: BindOptions,
+}
+
+impl Asked {
+    pub(super) fn new(
+        address: &str,
+        interface: InterfaceRef,
+        digest: Option<Digest>,
+        options: &BindOptions,
+    ) -> Self {
+        Self { address: address.to_owned(), interface, digest, options: options.clone() }
+    }
+
+    /// Binds to the name or address.
+    pub(super) fn bind(&self, limit: Instant) -> Result<Bound, Unbound> {
+        let Self { address, interface, digest, options } = self;
+        self.bound(select::select(address, interface, *digest, options, limit)?)
+    }
+
+    /// Binds to one server of the name.
+    pub(super) fn bind_to(&self, offer: &Offer, limit: Instant) -> Result<Bound, Unbound> {
+        let Self { address, interface, digest, options } = self;
+        let targets = offer.addresses();
+        self.bound(select::select_of(address, targets, interface, *digest, options, limit)?)
+    }
+
+    fn bound(&self, selected: Selected) -> Result<Bound, Unbound> {
+        let Selected { path, fit, explanation } = selected;
+        let told = explanation.clone();
+        let short = self.options.on_exhausted_or_default();
+        Bound::new(path, fit, self.interface.clone(), explanation, short, &self.options.layers)
+            .map_err(|error| Unbound::new(error.at(&self.address), told))
+    }
+}
+
+/// The parts of a binding that stay the same when it is bound again.
+pub(crate) struct Home {
+    pub(super) asked: Arc<Asked>,
+    /// The servers of which each call takes one. `None`: the binding has one server.
+    pool: Option<Arc<Pool>>,
     /// The newest state. `None` if the binding was never bound again.
     latest: Mutex<Option<Arc<Bound>>>,
     /// The lock is held by the thread that binds again. The value is the end of the backoff after a long
@@ -60,18 +101,12 @@ const fn is_final(kind: Kind) -> bool {
 }
 
 impl Home {
-    pub(super) fn new(
-        address: &str,
-        interface: InterfaceRef,
-        digest: Option<Digest>,
-        options: &BindOptions,
-    ) -> Self {
+    pub(super) fn new(asked: Arc<Asked>, pool: Option<Arc<Pool>>) -> Self {
+        let interface = &asked.interface;
         Self {
-            address: address.to_owned(),
-            oneway: interface.has_oneway().then(|| OneWay::new(&interface)),
-            interface,
-            digest,
-            options: options.clone(),
+            oneway: interface.has_oneway().then(|| OneWay::new(interface)),
+            asked,
+            pool,
             latest: Mutex::default(),
             binds: Mutex::ranked(Rank::Rebind, None),
             kept: Mutex::default(),
@@ -98,18 +133,18 @@ impl Home {
     }
 
     pub(super) fn bind(&self) -> Result<Bound, Unbound> {
-        let limit = until(self.options.bind_limit);
-        let Self { address, interface, digest, options, .. } = self;
-        let selected = select::select(address, interface, *digest, options, limit)?;
-        self.bound(selected)
+        self.asked.bind(until(self.asked.options.bind_limit))
     }
 
-    fn bound(&self, selected: Selected) -> Result<Bound, Unbound> {
-        let Selected { path, fit, explanation } = selected;
-        let told = explanation.clone();
-        let short = self.options.on_exhausted_or_default();
-        Bound::new(path, fit, self.interface.clone(), explanation, short, &self.options.layers)
-            .map_err(|error| Unbound::new(error.at(&self.address), told))
+    /// Returns the servers of which each call takes one. `None`: the binding has one server.
+    #[inline(always)]
+    pub(crate) fn pool(&self) -> Option<&Pool> {
+        self.pool.as_deref()
+    }
+
+    /// Returns how often a call is tried at most.
+    pub(crate) const fn attempts_max(&self) -> u32 {
+        if self.pool.is_some() { pool::ATTEMPTS_MAX } else { 2 }
     }
 
     #[track_caller]
@@ -132,11 +167,36 @@ impl Home {
         latest
     }
 
+    /// Returns the state that a call of a binding uses, and what counts the call. While no server of a pool
+    /// can be used, returns the state that refuses all calls.
+    pub(crate) fn for_call(&self, known: &Replaceable<Bound>) -> (Arc<Bound>, Option<Counted>) {
+        if let Some(pool) = &self.pool {
+            // A forked child does not look at the servers.
+            let picked = if known.get().mark.wiped() { None } else { pool.pick() };
+            if let Some(picked) = picked {
+                let (bound, counted) = picked.share();
+                return (bound, Some(counted));
+            }
+        }
+        (self.now(known), None)
+    }
+
+    /// Notes that a call has failed. A pool leaves its server out, if the error says that it cannot be used.
+    #[cold]
+    pub(crate) fn fails(&self, gone: &Bound, error: &CallError) {
+        if let Some(pool) = &self.pool {
+            pool.fails(gone, error);
+        }
+    }
+
     /// Returns whether to bind again and to repeat a call of procedure `number` that failed on the state
     /// `gone`.
     #[cold]
     pub(crate) fn repeats(&self, gone: &Bound, number: u32, error: &CallError) -> bool {
-        let idempotent_too = match self.options.rebind {
+        if let Some(pool) = &self.pool {
+            return pool.repeats(gone, number, error);
+        }
+        let idempotent_too = match self.asked.options.rebind {
             Rebind::Never => return false,
             Rebind::WhenNotExecuted => false,
             Rebind::Idempotent => true,
@@ -176,7 +236,8 @@ impl Home {
         }
     }
 
-    /// Binds again as [`again`](Self::again) does, for a caller that holds a counted reference to `gone`.
+    /// Binds again as [`again`](Self::again) does, for a caller that holds a counted reference to `gone`. A
+    /// pool chooses another server instead. Also returns what counts the call.
     ///
     /// # Errors
     /// As for [`again`](Self::again).
@@ -186,8 +247,14 @@ impl Home {
         number: u32,
         error: CallError,
         deadline: Option<Instant>,
-    ) -> Result<Arc<Bound>, CallError> {
-        self.again(&Replaceable::new(Arc::clone(gone)), gone, number, error, deadline)
+    ) -> Result<(Arc<Bound>, Option<Counted>), CallError> {
+        if let Some(pool) = &self.pool {
+            let (bound, counted) = pool.again(gone, number, error, deadline)?.share();
+            return Ok((bound, Some(counted)));
+        }
+        let bound =
+            self.again(&Replaceable::new(Arc::clone(gone)), gone, number, error, deadline)?;
+        Ok((bound, None))
     }
 
     fn rebind(
@@ -196,7 +263,7 @@ impl Home {
         gone: &Bound,
         deadline: Option<Instant>,
     ) -> Result<Arc<Bound>, CallError> {
-        let limit = until(self.options.bind_limit);
+        let limit = until(self.asked.options.bind_limit);
         let until = deadline.map_or(limit, |deadline| deadline.min(limit));
         let mut quiet = hold(&self.binds, until)?;
         // Another caller may have bound again while this thread waited for the lock.
@@ -209,9 +276,7 @@ impl Home {
             let text = "a recent attempt to bind again failed: backing off";
             return Err(CallError::not_executed(Kind::TimedOut, Phase::Bind, text));
         }
-        let Self { address, interface, digest, options, .. } = self;
-        let selected = select::select(address, interface, *digest, options, until);
-        let bound = selected.and_then(|selected| self.bound(selected)).inspect_err(|_| {
+        let bound = self.asked.bind(until).inspect_err(|_| {
             // While no server answers, each attempt to bind may take long and then fails for the same reason.
             // Without this backoff, every call would wait for such an attempt.
             let (now, took) = (Instant::now(), begun.elapsed());

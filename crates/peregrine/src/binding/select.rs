@@ -98,8 +98,39 @@ pub(super) fn select(
     options: &BindOptions,
     until: Instant,
 ) -> Result<Selected, Unbound> {
+    let of = |parsed: &Address| targets(parsed, options);
+    select_by(address, of, interface, digest, options, until)
+}
+
+/// Binds to one server of a name, by the fastest path that works. `targets` are the server's addresses.
+pub(super) fn select_of(
+    address: &str,
+    targets: &[Address],
+    interface: &InterfaceRef,
+    digest: Option<Digest>,
+    options: &BindOptions,
+    until: Instant,
+) -> Result<Selected, Unbound> {
+    let of = |_: &Address| (targets.to_vec(), no_other_machine());
+    select_by(address, of, interface, digest, options, until)
+}
+
+/// Binds by the fastest path that works. `targets` returns the addresses at which the export may be, and why
+/// there are no more.
+fn select_by(
+    address: &str,
+    targets: impl FnOnce(&Address) -> (Vec<Address>, CallError),
+    interface: &InterfaceRef,
+    digest: Option<Digest>,
+    options: &BindOptions,
+    until: Instant,
+) -> Result<Selected, Unbound> {
     let mut explanation = excluded(address);
-    match try_all(address, interface, digest, options, until, &mut explanation) {
+    let tried = address.parse().and_then(|parsed: Address| {
+        let targets = targets(&parsed);
+        try_all(&parsed, targets, interface, digest, options, until, &mut explanation)
+    });
+    match tried {
         Ok((path, fit)) => Ok(Selected { path, fit, explanation }),
         Err(error) => Err(Unbound::new(error.at(address), explanation)),
     }
@@ -117,29 +148,29 @@ fn suits(asked: Option<PathKind>, kind: PathKind) -> bool {
     kind.system() == asked.and_then(PathKind::system)
 }
 
-fn excluded(address: &str) -> Explanation {
+/// Returns an explanation in which no path was tried.
+pub(super) fn excluded(address: &str) -> Explanation {
     explain_all(address, Verdict::Excluded, "")
 }
 
 type Selection = (BoundPath, Option<Fit>);
 
 fn try_all(
-    address: &str,
+    address: &Address,
+    (targets, no_more): (Vec<Address>, CallError),
     interface: &InterfaceRef,
     digest: Option<Digest>,
     options: &BindOptions,
     until: Instant,
     explanation: &mut Explanation,
 ) -> Result<Selection, CallError> {
-    let address: Address = address.parse()?;
     let is_secure = options.security.is_some();
     if is_secure {
         security::check_asked(address.path())?;
     }
-    let (targets, no_more) = targets(&address, options);
-    let searched = searched(&address, &targets, &no_more);
+    let searched = searched(address, &targets, &no_more);
     let connects = connects(is_secure, explanation);
-    let attempts = attempts(&connects, &address, &targets, &no_more.cause(), explanation);
+    let attempts = attempts(&connects, address, &targets, &no_more.cause(), explanation);
     // If a directory cannot be read, this explains why binding failed. If a directory lacks the name, this
     // explains the failure only if there is no address to try.
     let mut failure = (attempts.is_empty() || no_more.kind() != Kind::NotFound).then_some(no_more);

@@ -127,7 +127,7 @@ pub(crate) fn is_short(error: &io::Error) -> bool {
 
 /// Returns a small number for this thread, by which the thread finds the frame that it used last.
 #[inline]
-fn thread_index() -> u32 {
+pub(crate) fn thread_index() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     thread_local!(static INDEX: Cell<u32> = const { Cell::new(u32::MAX) });
     INDEX.with(|index| {

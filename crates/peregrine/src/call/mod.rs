@@ -43,7 +43,7 @@ pub(crate) use frames::Reserved;
 pub(crate) use frames::frames_that_fit;
 pub(crate) use frames::future::{DeadlineBell, FutureWait};
 pub use frames::{FrameGuard, FrameLayout, Frames};
-pub(crate) use frames::{is_short, sparse_memory};
+pub(crate) use frames::{is_short, sparse_memory, thread_index};
 pub use identity::CallerIdentity;
 pub(crate) use in_flight::{InFlight, InFlightNow};
 pub use metadata::Metadata;

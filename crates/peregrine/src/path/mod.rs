@@ -3,6 +3,7 @@
 //! [`ServerPath`](crate::serving::ServerPath) on the server.
 
 pub(crate) mod auth_sys;
+pub(crate) mod balance;
 pub(crate) mod bind;
 pub(crate) mod callback;
 mod connections;

@@ -11,6 +11,7 @@ use crate::interface::InterfaceRef;
 use crate::limits;
 use crate::observe::{Layer, Layers};
 use crate::path::auth_sys::AuthSys;
+use crate::path::balance::Balance;
 use crate::path::security::ClientSecurity;
 #[cfg(feature = "secure")]
 use crate::secure::{Expected, Identity, Trust};
@@ -145,6 +146,12 @@ pub struct BindOptions {
     /// What encrypts the calls over networks. `None`: they are not encrypted.
     pub(crate) security: Option<ClientSecurity>,
     pub(crate) layers: Layers,
+    /// Which of several servers is called. `None`: the program has not said.
+    pub(crate) balance: Option<Balance>,
+    pub(crate) nearest_first: bool,
+    /// The number of servers that a pool uses.
+    pub(crate) servers: u32,
+    pub(crate) wait_for: Duration,
 }
 
 impl Default for BindOptions {
@@ -166,6 +173,10 @@ impl Default for BindOptions {
             courier_form: CourierForm::Records,
             security: None,
             layers: Layers::none(),
+            balance: None,
+            nearest_first: true,
+            servers: limits::POOL_SERVERS,
+            wait_for: Duration::ZERO,
         }
     }
 }
@@ -186,6 +197,38 @@ impl BindOptions {
         if self.on_exhausted.is_none() {
             self.on_exhausted = Some(OnExhausted::Wait);
         }
+        self
+    }
+
+    /// Sets which of several servers of the name is called. By default, a client that binds takes the first
+    /// server that answers, and a pool takes the less loaded of two ([`Balance::LeastLoaded`]).
+    pub fn balance(mut self, balance: Balance) -> Self {
+        self.balance = Some(balance);
+        self
+    }
+
+    /// Sets whether servers that are reached over a faster path are preferred: those of this machine, then
+    /// raw Ethernet, UDP and TCP. True by default. If false, a pool spreads its calls over all servers.
+    pub const fn nearest_first(mut self, nearest_first: bool) -> Self {
+        self.nearest_first = nearest_first;
+        self
+    }
+
+    /// Sets how many servers a pool uses, 1 to [`limits::POOL_SERVERS_MAX`]. If there are more servers, each
+    /// client uses others of them, so that the load of all servers is about the same.
+    ///
+    /// # Panics
+    /// If `count` is 0 or more than [`limits::POOL_SERVERS_MAX`].
+    pub const fn servers(mut self, count: u32) -> Self {
+        assert!(count >= 1 && count <= limits::POOL_SERVERS_MAX, "servers of a pool out of range");
+        self.servers = count;
+        self
+    }
+
+    /// Makes binding wait for a server if the name has none, or none of them answers. By default, binding
+    /// fails at once. A call of a pool waits as long, unless its own limit is shorter.
+    pub const fn wait_for(mut self, time: Duration) -> Self {
+        self.wait_for = time;
         self
     }
 

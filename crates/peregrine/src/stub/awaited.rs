@@ -17,7 +17,7 @@ use super::compiled::{Arguments, Outcome, Returned, failed, forked, no_frame, tu
 use super::lane::{Company, Failure, Lane, ResultBytes, Role, Ticket};
 use super::looking::{Looked, Looking, looks_for, shares_cpu, spin};
 use super::streams::{OpenConduit, Streams};
-use crate::binding::{BindOptions, Binding, Bound};
+use crate::binding::{BindOptions, Binding, Bound, Counted};
 use crate::call::batch::ResultRecord;
 use crate::call::pending::unblock;
 use crate::call::{self, Answer, Begun, Call, CallTerms, FrameGuard, Wait, fill_outs, inside};
@@ -43,20 +43,37 @@ pub async fn bind(
     bound.unwrap_or_else(|error| Err(no_thread(error)))
 }
 
+/// Binds to the servers of a name without blocking the calling thread, as [`bind`] does.
+///
+/// # Errors
+/// As [`Binding::pool`].
+pub async fn bind_pool(
+    address: &str,
+    interface: impl Into<InterfaceRef>,
+    options: &BindOptions,
+) -> Result<Binding, CallError> {
+    let (address, interface, options) = (address.to_owned(), interface.into(), options.clone());
+    let bound = unblock(move || Binding::pool(&address, interface, &options)).await;
+    bound.unwrap_or_else(|error| Err(no_thread(error)))
+}
+
 #[cold]
 pub(super) fn no_thread(error: std::io::Error) -> CallError {
     CallError::system(Phase::Bind, "cannot start the thread that makes the binding", error)
 }
 
-/// A call of an async stub, with at most two attempts.
+/// A call of an async stub. It is repeated once, or a few times by a pool.
 #[derive(Debug)]
 pub struct AsyncCall<'b> {
     binding: &'b Binding,
     bound: Arc<Bound>,
+    /// Counts the call while it runs, if its server belongs to a pool.
+    counted: Option<Counted>,
     procedure: u32,
     terms: CallTerms<'b>,
-    /// Whether a first attempt may have executed the call. `None` before the first attempt has failed.
-    before: Option<Executed>,
+    /// The number of attempts, and whether one that has failed may have executed the call.
+    attempts: u32,
+    before: Executed,
     /// Whether the call must not share a batch, because an attempt to share one has failed.
     alone: bool,
     /// Whether the call is to share a batch, but was not added to the batch yet.
@@ -116,12 +133,15 @@ impl<'b> AsyncCall<'b> {
     /// Begins a call of a procedure. All waits of the call have the same deadline.
     pub fn new(binding: &'b Binding, procedure: u32) -> Self {
         let terms = binding.terms.begun();
+        let (bound, counted) = binding.home.for_call(&binding.bound);
         Self {
             binding,
-            bound: binding.now(),
+            bound,
+            counted,
             procedure,
             terms,
-            before: None,
+            attempts: 1,
+            before: Executed::No,
             alone: false,
             shares: AtomicBool::new(false),
         }
@@ -241,6 +261,7 @@ impl<'b> AsyncCall<'b> {
     #[cold]
     pub async fn again_unless(&mut self, moved: bool, error: CallError) -> Result<(), CallError> {
         if moved {
+            self.binding.home.fails(&self.bound, &error);
             return Err(failed(self.binding, self.procedure, error));
         }
         self.again(error).await
@@ -258,27 +279,30 @@ impl<'b> AsyncCall<'b> {
             self.alone = true;
             return Ok(());
         }
-        if let Some(before) = self.before {
-            // If the first attempt may have executed the call, a failure of the second attempt does not rule
-            // out that execution.
-            let error = match before {
-                Executed::No => error,
-                Executed::Maybe => error.may_have_executed(),
-            };
-            return Err(failed(self.binding, self.procedure, error));
-        }
+        self.binding.home.fails(&self.bound, &error);
+        // If an earlier attempt may have executed the call, the failure of a later attempt does not rule out
+        // that execution.
+        let error = match self.before {
+            Executed::No => error,
+            Executed::Maybe => error.may_have_executed(),
+        };
+        self.before = error.executed();
         // After most errors the call is not repeated. Only the repetition needs a thread, which binds again.
-        if !self.binding.home.repeats(&self.bound, self.procedure, &error) {
+        if self.attempts >= self.binding.home.attempts_max()
+            || !self.binding.home.repeats(&self.bound, self.procedure, &error)
+        {
             return Err(failed(self.binding, self.procedure, error));
         }
-        self.before = Some(error.executed());
+        self.attempts += 1;
+        self.counted = None;
         let was_native = self.is_native();
         let (gone, procedure, deadline) =
             (Arc::clone(&self.bound), self.procedure, self.terms.deadline());
         let home = Arc::clone(&self.binding.home);
         let again = move || home.again_for(&gone, procedure, error, deadline);
         let bound = unblock(again).await.unwrap_or_else(|error| Err(no_thread(error)));
-        self.bound = bound.map_err(|error| failed(self.binding, self.procedure, error))?;
+        let bound = bound.map_err(|error| failed(self.binding, self.procedure, error))?;
+        (self.bound, self.counted) = bound;
         // `now` stores the new state in the binding, so that later calls find it on the fast path.
         let _ = self.binding.now();
         if self.is_native() == was_native {

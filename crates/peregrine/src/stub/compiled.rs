@@ -5,7 +5,7 @@
 
 use core::ops::{Deref, DerefMut};
 
-use crate::binding::{Binding, Bound};
+use crate::binding::{Binding, Bound, Pool};
 use crate::call::{self, Answer, Call, CallTerms, FrameGuard, Frames, Refusal};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::interface::{System, Type};
@@ -154,7 +154,7 @@ impl CallTarget<'_> {
     /// [`call_foreign`](super::call_foreign).
     #[inline(always)]
     pub fn is_native(self, procedure: u32) -> bool {
-        !self.is_special || self.binding.now().is_native(procedure)
+        !self.is_special || self.binding.is_native(procedure)
     }
 
     /// Returns the other RPC system whose protocol carries the call. `None`: Peregrine's own protocol does.
@@ -267,6 +267,9 @@ fn make_special<O, R: Representation>(
     mut body: Body<'_, O, R>,
 ) -> Result<O, CallError> {
     let terms = binding.terms.begun();
+    if let Some(pool) = binding.home.pool() {
+        return make_by_pool(binding, pool, procedure, terms, body);
+    }
     let bound = binding.now();
     if bound.is_swapped(procedure) != R::SWAPPED {
         return Err(turned_over());
@@ -274,6 +277,58 @@ fn make_special<O, R: Representation>(
     let (target, number) = bound.target(procedure)?;
     attempt(target, terms, number, &mut body)
         .or_else(|error| repeat(binding, &bound, terms, procedure, error, body))
+}
+
+/// Makes a call at a server of a pool. A call that fails is made again at another server, if the policy allows
+/// it.
+#[inline]
+fn make_by_pool<O, R: Representation>(
+    binding: &Binding,
+    pool: &Pool,
+    procedure: u32,
+    terms: CallTerms<'_>,
+    mut body: Body<'_, O, R>,
+) -> Result<O, CallError> {
+    let front = binding.bound.get();
+    if front.mark.wiped() {
+        return Err(forked());
+    }
+    let mut picked = match pool.pick() {
+        Some(picked) => picked,
+        None => pool.again(front, procedure, none_serves(), terms.deadline())?,
+    };
+    let (mut attempts, mut before) = (1, Executed::No);
+    loop {
+        let bound = picked.bound();
+        if bound.is_swapped(procedure) != R::SWAPPED {
+            return Err(turned_over());
+        }
+        let made = bound
+            .target(procedure)
+            .and_then(|(target, number)| attempt(target, terms, number, &mut body));
+        let error = match made {
+            Ok(made) => return Ok(made),
+            Err(error) => error,
+        };
+        // If an earlier attempt may have executed the call, the failure of a later attempt does not rule out
+        // this execution.
+        let error = match before {
+            Executed::No => error,
+            Executed::Maybe => error.may_have_executed(),
+        };
+        before = error.executed();
+        if attempts == binding.home.attempts_max() {
+            pool.fails(bound, &error);
+            return Err(error);
+        }
+        attempts += 1;
+        picked = pool.again(picked.bound(), procedure, error, terms.deadline())?;
+    }
+}
+
+#[cold]
+fn none_serves() -> CallError {
+    CallError::not_executed(Kind::ServerGone, Phase::Call, "no server can be used")
 }
 
 /// Makes a failed call once more after binding again, if the server has gone and the policy allows it.

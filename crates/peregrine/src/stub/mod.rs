@@ -13,7 +13,7 @@ mod looking;
 mod oneway;
 mod streams;
 
-pub use awaited::{AsyncCall, AsyncFrame, Scratch, bind, outcome_of};
+pub use awaited::{AsyncCall, AsyncFrame, Scratch, bind, bind_pool, outcome_of};
 #[cfg(feature = "async")]
 pub use callback::CallableAsync;
 pub use callback::{Callable, CallableBy, Callback, Registration};

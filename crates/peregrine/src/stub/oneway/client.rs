@@ -35,6 +35,8 @@ pub struct Queued<'a> {
     oneway: &'a OneWay,
     bound: &'a Bound,
     binding: &'a Binding,
+    /// `bound`, if it belongs to a server of a pool.
+    chosen: Option<&'a Arc<Bound>>,
     /// The number of the procedure at the server, and its number at the client.
     procedures: [u32; 2],
     deadline: Option<Instant>,
@@ -72,7 +74,10 @@ impl Queued<'_> {
         let head = head.space().window().range(0, head.len());
         let Self { bound, procedures, deadline, .. } = *self;
         let call = Appended { bound, procedures, head, ins, deadline };
-        self.taken = Some(self.oneway.take(&call, || self.binding.bound.share()));
+        self.taken = Some(self.oneway.take(&call, || match self.chosen {
+            Some(chosen) => Arc::clone(chosen),
+            None => self.binding.bound.share(),
+        }));
     }
 }
 
@@ -222,10 +227,18 @@ fn attempt(
     if inside().is_some() || terms.metadata().is_some() {
         return Ok(Taken::InPlace);
     }
-    let bound = binding.bound.get();
+    let chosen = match binding.home.pool() {
+        None => None,
+        Some(pool) => match pool.for_oneway() {
+            // No server can be used. An ordinary call waits for one.
+            None => return Ok(Taken::InPlace),
+            chosen => chosen,
+        },
+    };
+    let bound = chosen.as_deref().unwrap_or_else(|| binding.bound.get());
     let (own, mut number, deadline) = (procedure, procedure, terms.deadline());
     if bound.is_special_or_layered() {
-        let now = binding.now();
+        let now = chosen.as_ref().map_or_else(|| binding.now(), Arc::clone);
         if !core::ptr::eq(Arc::as_ptr(&now), bound) {
             return Ok(Taken::Again);
         }
@@ -240,9 +253,9 @@ fn attempt(
     }
     let mut write = |memory: &mut [u8]| -> Result<Taken, CallError> {
         let arguments = Arguments { head: Writer::represented(Space::of_mut(memory)) };
-        let procedures = [number, own];
+        let (procedures, chosen) = ([number, own], chosen.as_ref());
         let mut queued =
-            Queued { oneway, bound, binding, procedures, deadline, arguments, taken: None };
+            Queued { oneway, bound, binding, chosen, procedures, deadline, arguments, taken: None };
         marshal(&mut queued)?;
         Ok(queued.taken.unwrap_or(Taken::InPlace))
     };

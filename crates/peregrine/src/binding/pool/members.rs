@@ -1,0 +1,157 @@
+//! The servers that a pool calls now, and which of them the next call takes.
+
+use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::Arc;
+
+use crate::binding::Bound;
+use crate::path::balance::Balance;
+
+/// The number of counters over which threads are spread, so that two threads rarely write to the same cache
+/// line. A power of two.
+const SHARDS: usize = 8;
+
+/// A value with a cache line of its own.
+#[repr(align(128))]
+#[derive(Default)]
+struct Own<T>(T);
+
+/// A server that a pool calls.
+pub(super) struct Member {
+    /// What identifies the server within its pool. A server that was left out and comes back has a new
+    /// member.
+    pub(super) server: u64,
+    pub(super) bound: Arc<Bound>,
+    /// The calls of this pool that are under way. Counted for [`Balance::LeastLoaded`] only.
+    own: [Own<AtomicI32>; SHARDS],
+    /// The calls of other clients that were under way when the server was last asked.
+    pub(super) others: AtomicU32,
+}
+
+impl Member {
+    pub(super) fn new(server: u64, bound: Bound) -> Self {
+        let (bound, own) = (Arc::new(bound), Default::default());
+        Self { server, bound, own, others: AtomicU32::new(0) }
+    }
+
+    /// Counts a call that begins on a thread. Returns where it was counted.
+    #[inline]
+    pub(super) fn begins(&self, thread: u32) -> usize {
+        let shard = thread as usize % SHARDS;
+        self.own[shard].0.fetch_add(1, Ordering::Relaxed);
+        shard
+    }
+
+    /// Counts a call that has ended.
+    #[inline]
+    pub(super) fn ended(&self, shard: usize) {
+        self.own[shard].0.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Returns the number of this pool's calls that are under way.
+    #[inline]
+    pub(super) fn own_calls(&self) -> u32 {
+        let all: i32 = self.own.iter().map(|own| own.0.load(Ordering::Relaxed)).sum();
+        all.max(0) as u32
+    }
+
+    /// Returns the number of calls that the server probably runs.
+    #[inline]
+    fn load(&self) -> u32 {
+        self.own_calls().saturating_add(self.others.load(Ordering::Relaxed))
+    }
+}
+
+/// The servers that a pool calls now. The ones that it prefers come first.
+#[derive(Default)]
+pub(super) struct Members {
+    pub(super) all: Box<[Arc<Member>]>,
+    /// The number of servers at the beginning of `all` among which calls are spread. 0 if there are none.
+    pub(super) preferred: u32,
+}
+
+/// How a pool chooses a server for a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Choice {
+    /// The first one: the order says everything.
+    First,
+    Random,
+    InTurn,
+    LessLoaded,
+}
+
+impl From<&Balance> for Choice {
+    fn from(balance: &Balance) -> Self {
+        match balance {
+            Balance::First | Balance::Key(_) => Self::First,
+            Balance::Random => Self::Random,
+            Balance::RoundRobin => Self::InTurn,
+            Balance::LeastLoaded => Self::LessLoaded,
+        }
+    }
+}
+
+impl Choice {
+    /// Returns the place in [`Members::all`] of the server that a call takes. `turn` is a number that grows
+    /// with the calls of a thread. There must be at least one preferred server.
+    #[inline]
+    pub(super) fn choose(self, members: &Members, turn: u32) -> usize {
+        let count = members.preferred;
+        if count == 1 {
+            return 0;
+        }
+        match self {
+            Self::First => 0,
+            Self::InTurn => (turn % count) as usize,
+            Self::Random => below(mixed(turn) as u32, count),
+            Self::LessLoaded => {
+                let random = mixed(turn);
+                let one = below(random as u32, count);
+                let distance = 1 + below((random >> 32) as u32, count - 1);
+                let other = (one + distance) % count as usize;
+                match members.all[other].load() < members.all[one].load() {
+                    true => other,
+                    false => one,
+                }
+            }
+        }
+    }
+}
+
+/// Returns a number from 0 to `count` - 1 for a random number.
+#[inline]
+const fn below(random: u32, count: u32) -> usize {
+    ((random as u64 * count as u64) >> 32) as usize
+}
+
+/// Returns a number whose bits depend on all bits of `number`: the output function of SplitMix64 (G. Steele,
+/// D. Lea, C. Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014).
+#[inline]
+const fn mixed(number: u32) -> u64 {
+    let mut z = (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// Numbers that grow with the calls of a pool's threads, and how many calls were made.
+pub(super) struct Turns([Own<AtomicU32>; SHARDS]);
+
+/// After this many calls of a thread, [`Turns::next`] says so. A power of two.
+pub(super) const ROUND: u32 = 64;
+
+impl Turns {
+    /// Begins at random numbers, so that the threads and the clients begin with different servers.
+    pub(super) fn new(mut random: impl FnMut() -> u32) -> Self {
+        Self(core::array::from_fn(|_| Own(AtomicU32::new(random()))))
+    }
+
+    /// Returns the next number of a thread, and whether it has made [`ROUND`] calls. If two threads use the
+    /// same counter at the same time, they may get the same number.
+    #[inline]
+    pub(super) fn next(&self, thread: u32) -> (u32, bool) {
+        let counter = &self.0[thread as usize % SHARDS].0;
+        let turn = counter.load(Ordering::Relaxed);
+        counter.store(turn.wrapping_add(1), Ordering::Relaxed);
+        (turn, turn.is_multiple_of(ROUND))
+    }
+}

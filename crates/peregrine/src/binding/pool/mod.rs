@@ -1,0 +1,577 @@
+//! `Pool`: bindings to many servers of one name. Each call takes one of them.
+//!
+//! A pool is a [`Binding`](super::Binding) whose calls choose their server ([`Pool::pick`]). The directory
+//! says which servers there are, and the pool follows its changes. One thread of the process keeps all pools
+//! (`keeping.rs`). What is known about each server is in `servers.rs`, which a test can run without threads;
+//! what calls read is in `members.rs`. A pool repeats calls within a budget (`budget.rs`).
+//!
+//! Calls take no lock: they read the members through an [`ArcSwap`]. A server that is not used any more is
+//! thus dropped as soon as its last call ends, also if some threads do not call again.
+
+mod budget;
+mod keeping;
+mod members;
+mod servers;
+
+pub use servers::{PoolServer, PoolStanding};
+
+use core::fmt;
+use core::sync::atomic::{AtomicBool, Ordering};
+use core::time::Duration;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use arc_swap::{ArcSwap, Guard};
+
+use self::budget::Budget;
+use self::members::{Choice, Member, Members, ROUND, Turns};
+use self::servers::Servers;
+use super::rebind::Asked;
+use super::{Bound, Rebind, select};
+use crate::address::Address;
+use crate::call::{Frames, PathKind, Refusal, Reply, Request, Serve, Served, thread_index};
+use crate::directory::{Directory as _, Offer, Offers, Standing as Watching};
+use crate::error::{CallError, Executed, Kind, Phase};
+use crate::interface::InterfaceRef;
+use crate::path::balance::Balance;
+use crate::path::bind::{BoundPath, until};
+use crate::path::in_process::InProcess;
+use crate::sync::{Condvar, Mutex, MutexGuard, Rank};
+use crate::sys;
+
+/// The number of servers to which a pool binds at the same time.
+const BINDING_MAX: usize = 8;
+
+/// How often a call is tried at most.
+pub(crate) const ATTEMPTS_MAX: u32 = 5;
+
+/// A pool asks a directory that cannot be watched again at most once in this time.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// The servers of a name, and which of them calls take.
+pub(crate) struct Pool {
+    asked: Arc<Asked>,
+    choice: Choice,
+    members: ArcSwap<Members>,
+    turns: Turns,
+    /// Whether calls write their values in the byte order of this machine.
+    is_native: AtomicBool,
+    state: Mutex<State>,
+    /// Signalled when a server was bound, or an attempt has failed.
+    changed: Condvar,
+    budget: Budget,
+    /// What the directory has reported and the pool has not taken over.
+    inbox: Arc<Mutex<Option<Offers>>>,
+    /// What one-way calls use, so that they stay in order as long as its server serves.
+    oneway: Mutex<Option<Arc<Bound>>>,
+    me: Weak<Self>,
+}
+
+struct State {
+    servers: Servers,
+    /// The directory reports changes as long as this exists.
+    watch: Option<Watching>,
+    /// When a directory that cannot be watched was asked.
+    looked: Option<Instant>,
+    is_looking: bool,
+    random: u64,
+}
+
+/// The server of a call.
+pub(crate) struct Picked {
+    members: Guard<Arc<Members>>,
+    at: usize,
+    /// Where the call was counted.
+    counted: Option<usize>,
+}
+
+impl Picked {
+    fn member(&self) -> &Arc<Member> {
+        &self.members.all[self.at]
+    }
+
+    #[inline(always)]
+    pub(crate) fn bound(&self) -> &Bound {
+        &self.members.all[self.at].bound
+    }
+
+    /// Returns the server for a call that outlives this thread's part of it.
+    pub(crate) fn share(mut self) -> (Arc<Bound>, Counted) {
+        let member = Arc::clone(self.member());
+        let counted = self.counted.take();
+        (Arc::clone(&member.bound), Counted { member, counted })
+    }
+}
+
+impl Drop for Picked {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(shard) = self.counted {
+            self.member().ended(shard);
+        }
+    }
+}
+
+/// Counts a call until this is dropped.
+pub(crate) struct Counted {
+    member: Arc<Member>,
+    counted: Option<usize>,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        if let Some(shard) = self.counted {
+            self.member.ended(shard);
+        }
+    }
+}
+
+impl fmt::Debug for Counted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Counted").field("server", &self.member.server).finish_non_exhaustive()
+    }
+}
+
+/// The object that calls reach while no server serves. It refuses each call, which then waits for a server.
+struct NoServer(InterfaceRef);
+
+impl Serve for NoServer {
+    fn interface(&self) -> InterfaceRef {
+        self.0.clone()
+    }
+
+    fn serve(&self, _: &mut Request<'_>, _: &mut Reply<'_>) -> Served {
+        Err(Refusal::new(Kind::ServerGone, "no server can be used"))
+    }
+}
+
+impl Pool {
+    /// Makes a pool, and waits until a server serves.
+    ///
+    /// # Errors
+    /// If no server can be used, or the address names another RPC system.
+    pub(super) fn new(asked: Arc<Asked>) -> Result<Arc<Self>, CallError> {
+        let at = |error: CallError| error.at(&asked.address);
+        let address: Address = asked.address.parse().map_err(at)?;
+        if let Some(system) = address.path().and_then(PathKind::system) {
+            let text = format!("a pool cannot hold servers of {system}");
+            return Err(at(CallError::not_executed(Kind::BadName, Phase::Bind, text)));
+        }
+        let random = sys::random::<8>().map_err(|error| {
+            at(CallError::system(Phase::Bind, "cannot obtain random numbers", error))
+        })?;
+        let mut random = u64::from_ne_bytes(random);
+        let (options, now) = (&asked.options, Instant::now());
+        let balance = options.balance.clone().unwrap_or(Balance::LeastLoaded);
+        let max = options.servers as usize;
+        let servers = Servers::new(&balance, options.nearest_first, max, random);
+        let turns = Turns::new(|| next(&mut random));
+        let state = State { servers, watch: None, looked: None, is_looking: false, random };
+        let pool = Arc::new_cyclic(|me| Self {
+            choice: Choice::from(&balance),
+            members: ArcSwap::from_pointee(Members::default()),
+            turns,
+            is_native: AtomicBool::new(true),
+            state: Mutex::ranked(Rank::Pool, state),
+            changed: Condvar::new(),
+            budget: Budget::new(now),
+            inbox: Arc::default(),
+            oneway: Mutex::ranked(Rank::PoolOneWay, None),
+            me: Weak::clone(me),
+            asked,
+        });
+        let begun = Instant::now();
+        if address.place().is_some() || address.is_on_this_machine() {
+            // Such an address is one server. No directory is asked.
+            *pool.inbox.lock() = Some(Offers::default());
+        } else {
+            pool.follow(&address)?;
+        }
+        keeping::keep(&pool)?;
+        pool.wait_for_first(begun)?;
+        Ok(pool)
+    }
+
+    /// Begins to follow the directory.
+    fn follow(&self, address: &Address) -> Result<(), CallError> {
+        let directory = select::directory(&self.asked.options)?;
+        let inbox = Arc::clone(&self.inbox);
+        let watched = directory.watch(
+            address.name(),
+            Box::new(move |offers| {
+                *inbox.lock() = Some(offers);
+                keeping::wake();
+            }),
+        );
+        match watched {
+            Ok(watch) => self.state().watch = Some(watch),
+            Err(_) => {
+                let offers = directory.look_up(address.name())?;
+                *self.inbox.lock() = Some(offers);
+                self.state().looked = Some(Instant::now());
+            }
+        }
+        Ok(())
+    }
+
+    #[track_caller]
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    /// Returns the state of a binding before it has chosen a server.
+    pub(super) fn front(asked: &Asked) -> Result<Bound, CallError> {
+        let memory = |error| CallError::system(Phase::Bind, "cannot allocate frames", error);
+        let (options, interface) = (&asked.options, &asked.interface);
+        let bytes = options.message_bytes_for(interface);
+        let frames = Frames::private(options.room_for(bytes), 1, bytes).map_err(memory)?;
+        let frames = Arc::new(frames);
+        let serve: Arc<dyn Serve> = Arc::new(NoServer(interface.clone()));
+        let order = serve.byte_order();
+        let path = BoundPath { path: Box::new(InProcess::new(serve, &frames)), frames, order };
+        let explanation = select::excluded(&asked.address);
+        let short = options.on_exhausted_or_default();
+        Bound::of_pool(path, interface.clone(), explanation, short)
+    }
+
+    /// Chooses the server of a call. `None`: no server serves.
+    #[inline]
+    pub(crate) fn pick(&self) -> Option<Picked> {
+        let members = self.members.load();
+        if members.preferred == 0 {
+            return None;
+        }
+        let thread = thread_index();
+        let (turn, is_round) = self.turns.next(thread);
+        if is_round {
+            self.budget.made(u64::from(ROUND));
+        }
+        let at = self.choice.choose(&members, turn);
+        let picked = Picked { members, at, counted: None };
+        if !picked.bound().path.is_alive() {
+            return self.pick_living(picked);
+        }
+        Some(self.counted(picked, thread))
+    }
+
+    #[inline(always)]
+    fn counted(&self, mut picked: Picked, thread: u32) -> Picked {
+        if self.choice == Choice::LessLoaded {
+            picked.counted = Some(picked.member().begins(thread));
+        }
+        picked
+    }
+
+    /// Chooses the next server that lives, in place of one whose session has ended. The keeper of sessions
+    /// has noticed this before a call failed.
+    #[cold]
+    fn pick_living(&self, mut picked: Picked) -> Option<Picked> {
+        for _ in 0..picked.members.all.len() {
+            let text = "the server's session has ended";
+            let gone = CallError::not_executed(Kind::ServerGone, Phase::Call, text);
+            self.fails(picked.bound(), &gone);
+            picked.at = (picked.at + 1) % picked.members.all.len();
+            if picked.bound().path.is_alive() {
+                return Some(self.counted(picked, thread_index()));
+            }
+        }
+        None
+    }
+
+    /// Chooses a server for the repetition of a call that has failed at `gone`: another one, if there is one.
+    fn pick_other(&self, gone: &Bound) -> Option<Picked> {
+        let mut picked = self.pick()?;
+        let count = picked.members.preferred as usize;
+        if core::ptr::eq(picked.bound(), gone) && picked.members.all.len() > 1 {
+            let at = match count {
+                1 => 1,
+                _ => (picked.at + 1) % count,
+            };
+            if let Some(shard) = picked.counted.take() {
+                picked.member().ended(shard);
+            }
+            picked.at = at;
+            picked = self.counted(picked, thread_index());
+        }
+        Some(picked)
+    }
+
+    /// Returns whether stubs write values in the byte order of this machine.
+    #[inline]
+    pub(crate) fn is_native(&self) -> bool {
+        self.is_native.load(Ordering::Relaxed)
+    }
+
+    /// Returns the state that one-way calls use: the same one as long as it works, so that calls stay in
+    /// order.
+    pub(crate) fn for_oneway(&self) -> Option<Arc<Bound>> {
+        let mut oneway = self.oneway.lock();
+        let members = self.members.load();
+        let serves = |bound: &Arc<Bound>| {
+            let is_it = |member: &Arc<Member>| Arc::ptr_eq(&member.bound, bound);
+            members.all.iter().any(is_it) && bound.path.is_alive()
+        };
+        if let Some(bound) = oneway.as_ref().filter(|bound| serves(bound)) {
+            return Some(Arc::clone(bound));
+        }
+        let new = self.pick().map(|picked| picked.share().0);
+        let before = core::mem::replace(&mut *oneway, new.as_ref().map(Arc::clone));
+        drop(oneway);
+        drop(before);
+        new
+    }
+
+    /// Notes that a call has failed. Leaves the server out if this says that it cannot be used.
+    #[cold]
+    pub(crate) fn fails(&self, gone: &Bound, error: &CallError) {
+        let mut state = self.state();
+        let State { servers, random, .. } = &mut *state;
+        let dropped = servers.call_failed(gone, error, Instant::now(), &mut || next(random));
+        if dropped.is_some() {
+            let former = self.publish(&state);
+            drop(state);
+            drop(former);
+            keeping::wake();
+        }
+    }
+
+    /// Makes calls use the servers that serve now. The caller holds the lock of the state, so that no older
+    /// list replaces a newer one. Returns the former list. The caller drops it without a lock, because this
+    /// may drop a binding.
+    #[must_use]
+    fn publish(&self, state: &MutexGuard<'_, State>) -> Arc<Members> {
+        let members = state.servers.members();
+        if let Some(first) = members.all.first() {
+            self.is_native.store(!first.bound.is_swapped_server(), Ordering::Relaxed);
+        }
+        let former = self.members.swap(Arc::new(members));
+        self.changed.notify_all();
+        former
+    }
+
+    /// Returns whether a call that has failed with this error is repeated at another server.
+    #[cold]
+    pub(crate) fn repeats(&self, gone: &Bound, number: u32, error: &CallError) -> bool {
+        let idempotent_too = match self.asked.options.rebind {
+            Rebind::Never => return false,
+            Rebind::WhenNotExecuted => false,
+            Rebind::Idempotent => true,
+        };
+        let elsewhere = match error.kind() {
+            Kind::ServerGone | Kind::Withdrawn | Kind::Unreachable => true,
+            Kind::Overloaded => self.members.load().all.len() > 1,
+            _ => false,
+        };
+        elsewhere && gone.may_repeat(number, error, idempotent_too)
+    }
+
+    /// Chooses a server for the repetition of a call that has failed. If no server serves, waits for one.
+    ///
+    /// # Errors
+    /// Returns the error of the call if it is not repeated. If no server can be used, the error says why.
+    #[cold]
+    pub(crate) fn again(
+        &self,
+        gone: &Bound,
+        number: u32,
+        error: CallError,
+        deadline: Option<Instant>,
+    ) -> Result<Picked, CallError> {
+        let begun = Instant::now();
+        self.fails(gone, &error);
+        if !self.repeats(gone, number, &error) {
+            return Err(error);
+        }
+        // While no server serves, calls wait and do not add to the load of one.
+        if !gone.is_front() && !self.budget.allows(begun) {
+            return Err(error);
+        }
+        if let Some(picked) = self.pick_other(gone) {
+            return Ok(picked);
+        }
+        let limit = until(self.asked.options.bind_limit.max(self.asked.options.wait_for));
+        let limit = deadline.map_or(limit, |deadline| deadline.min(limit));
+        match self.wait(begun, limit) {
+            Ok(picked) => Ok(picked),
+            Err(why) if error.executed() == Executed::No => Err(why),
+            Err(why) => Err(error.because(why.chain())),
+        }
+    }
+
+    /// Waits until a server serves.
+    ///
+    /// # Errors
+    /// If no server can be used, or `limit` passes.
+    fn wait(&self, begun: Instant, limit: Instant) -> Result<Picked, CallError> {
+        /// Attempts that have failed in this time before count, so that many calls do not make many attempts.
+        const RECENT: Duration = Duration::from_millis(100);
+        /// How often a call that waits for a server has all servers tried.
+        const EVERY: Duration = Duration::from_millis(500);
+        let patient = begun.checked_add(self.asked.options.wait_for);
+        loop {
+            if let Some(picked) = self.pick() {
+                return Ok(picked);
+            }
+            let now = Instant::now();
+            let mut state = self.state();
+            if self.members.load().preferred > 0 {
+                continue;
+            }
+            let is_patient = patient.is_some_and(|patient| now < patient);
+            let since = if is_patient { now.checked_sub(EVERY) } else { begun.checked_sub(RECENT) };
+            let goes_on = state.servers.hurry(since.unwrap_or(begun), now);
+            if now >= limit || !goes_on && !is_patient {
+                return Err(state.servers.none_serves());
+            }
+            if goes_on {
+                keeping::wake();
+            }
+            let until = if is_patient { limit.min(now + EVERY) } else { limit };
+            drop(self.changed.wait_timeout(state, until.saturating_duration_since(now)));
+        }
+    }
+
+    /// Waits until all servers were tried, or until one serves and the others take long.
+    ///
+    /// # Errors
+    /// If no server can be used.
+    fn wait_for_first(&self, begun: Instant) -> Result<(), CallError> {
+        /// How long the others may take.
+        const OTHERS: Duration = Duration::from_millis(250);
+        let options = &self.asked.options;
+        let limit = until(options.bind_limit.max(options.wait_for));
+        drop(self.wait(begun, limit).map_err(|error| error.at(&self.asked.address))?);
+        let enough = Instant::now() + OTHERS;
+        let mut state = self.state();
+        loop {
+            let now = Instant::now();
+            if state.servers.were_all_tried() || now >= enough {
+                return Ok(());
+            }
+            let left = enough.saturating_duration_since(now);
+            state = self.changed.wait_timeout(state, left).0;
+        }
+    }
+
+    /// Takes over what the directory has reported, and begins to bind to the servers that are due. Returns when
+    /// there is more to do. Runs on the thread that keeps the pools.
+    fn look_after(&self) -> Option<Instant> {
+        let now = Instant::now();
+        let offers = self.inbox.lock().take();
+        let mut state = self.state();
+        let dropped = offers.map(|offers| {
+            let dropped = state.servers.offered(offers, now);
+            (dropped, self.publish(&state))
+        });
+        let free = BINDING_MAX.saturating_sub(state.servers.binding());
+        let due = state.servers.due(now, free);
+        let is_free = state.servers.binding() < BINDING_MAX;
+        let next = state.servers.next_due().filter(|_| is_free);
+        let looks = !due.is_empty() && self.looks_again(&mut state, now);
+        drop(state);
+        drop(dropped);
+        if looks {
+            self.begin_look();
+        }
+        due.into_iter().for_each(|(id, offer)| self.begin_bind(id, offer));
+        next
+    }
+
+    /// Returns whether to ask a directory again that cannot be watched, because a server has failed.
+    fn looks_again(&self, state: &mut State, now: Instant) -> bool {
+        let looks = !state.is_looking
+            && state.looked.is_some_and(|at| now.saturating_duration_since(at) >= LOOK_EVERY);
+        state.is_looking |= looks;
+        looks
+    }
+
+    /// Asks the directory on a thread of its own, because this may wait.
+    fn begin_look(&self) {
+        let (pool, asked) = (Weak::clone(&self.me), Arc::clone(&self.asked));
+        let look = move || {
+            let address: Result<Address, _> = asked.address.parse();
+            let found = address
+                .and_then(|address| select::directory(&asked.options)?.look_up(address.name()));
+            let Some(pool) = pool.upgrade() else { return };
+            if let Ok(offers) = found {
+                *pool.inbox.lock() = Some(offers);
+            }
+            let mut state = pool.state();
+            (state.is_looking, state.looked) = (false, Some(Instant::now()));
+            drop(state);
+            keeping::wake();
+        };
+        let spawned = std::thread::Builder::new().name("peregrine-bind".into()).spawn(look);
+        if spawned.is_err() {
+            self.state().is_looking = false;
+        }
+    }
+
+    /// Binds to a server on a thread of its own, because this may wait. If no thread can be started, the
+    /// attempt has failed.
+    fn begin_bind(&self, id: u64, offer: Option<Offer>) {
+        // The thread does not keep the pool: it may be dropped meanwhile.
+        let (pool, asked) = (Weak::clone(&self.me), Arc::clone(&self.asked));
+        let spawned = std::thread::Builder::new().name("peregrine-bind".into()).spawn(move || {
+            let limit = until(asked.options.bind_limit);
+            let result = match offer {
+                Some(offer) => asked.bind_to(&offer, limit),
+                None => asked.bind(limit),
+            };
+            if let Some(pool) = pool.upgrade() {
+                pool.bound(id, result.map_err(CallError::from));
+            }
+        });
+        if let Err(error) = spawned {
+            let what = "cannot start the thread that binds";
+            self.bound(id, Err(CallError::system(Phase::Bind, what, error)));
+        }
+    }
+
+    /// Notes the result of binding to a server.
+    fn bound(&self, id: u64, result: Result<Bound, CallError>) {
+        let mut state = self.state();
+        let State { servers, random, .. } = &mut *state;
+        let unused = servers.bound(id, result, Instant::now(), &mut || next(random));
+        let former = self.publish(&state);
+        drop(state);
+        drop((unused, former));
+        keeping::wake();
+    }
+
+    /// Returns all servers, for people.
+    pub(super) fn report(&self) -> Vec<PoolServer> {
+        let state = self.state();
+        state.servers.report(&self.members.load())
+    }
+
+    /// Returns how old the pool's knowledge is if the directory does not answer now, and what the directory
+    /// contains and cannot be used.
+    pub(super) fn remarks(&self) -> (Option<Duration>, Vec<String>) {
+        let state = self.state();
+        (state.servers.age, state.servers.remarks.clone())
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        keeping::wake();
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool").field("address", &self.asked.address).finish_non_exhaustive()
+    }
+}
+
+/// Returns the next number of a sequence (xorshift64: G. Marsaglia, "Xorshift RNGs", Journal of Statistical
+/// Software 8(14), 2003).
+fn next(state: &mut u64) -> u32 {
+    let mut x = *state | 1;
+    x ^= x << 13;
+    x ^= x >> 7;
+    x ^= x << 17;
+    *state = x;
+    (x >> 32) as u32
+}
