@@ -131,6 +131,7 @@ pub(crate) fn names() -> PossibleValuesParser {
             .chain(crate::bind::CASES)
             .chain(crate::concurrent::CASES)
             .chain(crate::secure::CASES)
+            .chain(crate::cluster::CASES)
             .chain(crate::growth::CALLS)
             .chain([crate::growth::BIND, crate::foreign::ARRAY])
             .chain([crate::foreign::bridge::BRIDGE_NULL, crate::foreign::bridge::HTTP_NULL]),

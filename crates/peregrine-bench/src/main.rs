@@ -11,6 +11,7 @@ mod bindings;
 mod caller;
 mod cases;
 mod child;
+mod cluster;
 mod command;
 mod compare;
 mod concurrent;
@@ -120,6 +121,9 @@ enum Experiment {
     /// Encrypted and authenticated calls over TCP and UDP, and binding, each compared with the smallest
     /// program that does the same cryptography.
     Secure(Selection),
+    /// Calls by a pool of servers, compared with calls by a binding, and two ways to choose a server compared
+    /// with each other.
+    Cluster(Selection),
     /// Async calls, alone and 1,000 in flight from one thread, compared with blocking calls
     Concurrent(Selection),
     /// The costs of ten designs of stubs, and of Peregrine's: the study of Chung, Lazowska, Notkin and
@@ -160,6 +164,9 @@ enum Experiment {
     /// The server process of the experiment `bind`.
     #[command(hide = true)]
     Binder(bind::Options),
+    /// The server process of the experiment `cluster`.
+    #[command(hide = true)]
+    ClusterServers(cluster::Options),
     /// The server process of the experiment `swapped`.
     #[command(hide = true)]
     Declared(swapped::Options),
@@ -186,6 +193,7 @@ impl Experiment {
             | Self::Far(_)
             | Self::Caller(_)
             | Self::Declared(_)
+            | Self::ClusterServers(_)
             | Self::Binder(_) => true,
             Self::Cost(_) => true,
             #[cfg(feature = "peers")]
@@ -295,6 +303,7 @@ fn run(arguments: Arguments) -> Result<(), Box<dyn Error + Send + Sync>> {
         Experiment::Caller(options) => return caller::run(&options),
         Experiment::Declared(options) => return swapped::run(&options),
         Experiment::Binder(options) => return bind::run(&options),
+        Experiment::ClusterServers(options) => return cluster::run(&options),
         Experiment::Compare(options) => return compare::run(&options, &progress),
         Experiment::Instructions(options) => {
             return compare::instructions::run(&options, &progress);
@@ -321,6 +330,9 @@ fn run(arguments: Arguments) -> Result<(), Box<dyn Error + Send + Sync>> {
         }
         Experiment::Secure(selection) => {
             ("secure", selection.format, secure::measure(&selection, &progress)?)
+        }
+        Experiment::Cluster(selection) => {
+            ("cluster", selection.format, cluster::measure(&selection, &progress)?)
         }
         Experiment::Concurrent(selection) => {
             ("concurrent", selection.format, concurrent::measure(&selection, &progress)?)

@@ -2,6 +2,7 @@
 //! (`must`) and a desirable one (`reach`).
 
 use crate::cases::{ACTIVE, ACTIVE_SPREAD, PROCESSES, THREADS, TURN, TURN_SPREAD};
+use crate::cluster::{BINDING, RANDOM};
 use crate::foreign::bridge::{BOTH_ALONE, BRIDGE_NULL, HTTP, HTTP_NULL, HYPER_ECHO};
 use crate::foreign::courier::OWN_UDP;
 use crate::foreign::{ARRAY, TIRPC};
@@ -136,6 +137,13 @@ const SECURE: [(&str, &str, f64, f64); 7] = [
     ("null-traced", UNTRACED, 1.01, 1.00),
 ];
 
+/// The marks of pools. An entry has the case and the limit, and then the bounds `must` and `reach`.
+const CLUSTER: [(&str, &str, f64, f64); 3] = [
+    ("pool-null", BINDING, 1.15, 1.05),
+    ("pool-throughput", BINDING, 1.02, 1.02),
+    ("least-loaded-p99", RANDOM, 0.60, 0.60),
+];
+
 /// The names of the limits that send one Ethernet frame in each direction. The XDP program runs in the driver
 /// for the first limit, and after the driver for the second.
 const XDP_PINGPONG: [&str; 2] = ["xdp-pingpong", "xdp-pingpong-behind"];
@@ -185,6 +193,9 @@ pub(crate) fn of(row: &Row) -> Option<Mark> {
     if let Some(marked) = SECURE.iter().find(|m| (m.0, m.1) == (row.case, limit)) {
         return row.ratio.map(|_| Mark::Ratio(marked.2, marked.3));
     }
+    if let Some(marked) = CLUSTER.iter().find(|m| (m.0, m.1) == (row.case, limit)) {
+        return row.ratio.map(|_| Mark::Ratio(marked.2, marked.3));
+    }
     if crate::growth::CALLS.contains(&row.case) {
         return row.ratio.map(|_| Mark::Ratio(GROWN.0, GROWN.1));
     }
@@ -232,15 +243,17 @@ mod tests {
     }
 
     #[test]
-    fn encrypted_calls_and_handshakes_are_marked() {
-        for (case, limit, must, reach) in SECURE {
+    fn encrypted_calls_and_pools_are_marked() {
+        for (case, limit, must, reach) in SECURE.into_iter().chain(CLUSTER) {
             let row = |limit| {
                 let row = Row::new(case).ours(&[3.0], &[]).limit(limit, &[4.0]);
                 row.ratio(&[3.0], &[4.0])
             };
             assert_eq!(of(&row(limit)), Some(Mark::Ratio(must, reach)));
             assert_eq!(of(&row("udp-pingpong")), None);
-            assert!(crate::secure::CASES.contains(&case), "{case}");
+            let known =
+                crate::secure::CASES.contains(&case) || crate::cluster::CASES.contains(&case);
+            assert!(known, "{case}");
         }
     }
 

@@ -26,6 +26,8 @@ pub(crate) enum Rank {
     PoolOneWay,
     /// What a pool knows about its servers.
     Pool,
+    /// How a pool asks a server for its load. Held while the server is asked.
+    PoolLoad,
     /// The names that a server has registered in a directory.
     Registered,
     /// The directories that a process has opened. Held while one is opened.

@@ -231,6 +231,23 @@ fn busy_server_gets_no_calls_while_another_is_idle() {
     assert!(answers(&pool, 100).contains_key(&busy), "the server is idle again");
 }
 
+/// The calls of other clients count, too: the servers are asked for their counters.
+#[test]
+fn server_that_is_busy_for_others_gets_no_calls() {
+    let _directory = own_directory();
+    let (board, ran, _desks) = desks(2);
+    let other = board.pool(Balance::First);
+    let pool = board.pool(Balance::LeastLoaded);
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| other.wait().unwrap());
+        until("the call runs", || ran.waiting.load(Ordering::Acquire) == 1);
+        until("the pool knows", || answers(&pool, 20) == HashMap::from([(1, 20)]));
+        ran.open.store(true, Ordering::Release);
+        waits.join().unwrap();
+        until("the pool knows that both are idle", || answers(&pool, 20).len() == 2);
+    });
+}
+
 #[test]
 fn pool_follows_the_directory() {
     let _directory = own_directory();

@@ -23,6 +23,8 @@ pub struct Explanation {
     pub(super) candidates: Vec<Candidate>,
     /// The servers of a pool.
     pub(super) servers: Vec<PoolServer>,
+    /// What the directory of a pool contains and cannot be used.
+    pub(super) remarks: Vec<String>,
 }
 
 /// A path that binding considered, and the outcome for this path.
@@ -74,6 +76,7 @@ impl Explanation {
             address: address.to_owned(),
             candidates: paths.map(candidate).collect(),
             servers: Vec::new(),
+            remarks: Vec::new(),
         }
     }
 
@@ -91,6 +94,12 @@ impl Explanation {
     /// to one of these servers.
     pub fn servers(&self) -> &[PoolServer] {
         &self.servers
+    }
+
+    /// Returns what the directory of a pool contains and cannot be used, and how old its knowledge is if it does
+    /// not answer. For people.
+    pub fn remarks(&self) -> &[String] {
+        &self.remarks
     }
 
     /// Returns the path that was chosen. `None`: no path works, or calls stay within the process.
@@ -140,6 +149,7 @@ impl fmt::Display for Explanation {
                 false => write!(f, "{path:<9} {verdict:<10}  {reason}{end}")?,
             }
         }
-        self.servers.iter().try_for_each(|server| write!(f, "\n{server}"))
+        self.servers.iter().try_for_each(|server| write!(f, "\n{server}"))?;
+        self.remarks.iter().try_for_each(|remark| write!(f, "\n{remark}"))
     }
 }

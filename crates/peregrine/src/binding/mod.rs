@@ -13,6 +13,7 @@ mod health;
 mod pool;
 mod rebind;
 mod select;
+mod waiting;
 
 pub use crate::path::auth_sys::AuthSys;
 pub use crate::path::balance::Balance;
@@ -382,6 +383,7 @@ impl Binding {
             }
         }
         explanation.servers = self.servers();
+        explanation.remarks = self.home.pool().map_or_else(Vec::new, Pool::remarks);
         explanation
     }
 

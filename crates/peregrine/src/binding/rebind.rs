@@ -133,7 +133,7 @@ impl Home {
     }
 
     pub(super) fn bind(&self) -> Result<Bound, Unbound> {
-        self.asked.bind(until(self.asked.options.bind_limit))
+        self.asked.bind_or_wait()
     }
 
     /// Returns the servers of which each call takes one. `None`: the binding has one server.

@@ -3,18 +3,20 @@
 //! [`CONNECTS`] lists all paths. The path is selected before the first call. No call changes its path while
 //! it runs.
 
+use core::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::bound::Fit;
 use super::explain::{Explanation, Verdict};
-use super::{BindOptions, Binding, compare};
+use super::{BindOptions, Binding, compare, pool};
 use crate::address::{Address, Place};
 use crate::call::{Limit, PathKind};
-use crate::directory::{self, Directory};
+use crate::directory::{self, Directory, Offer};
 use crate::error::{CallError, Kind, NO_DATAGRAMS, Phase};
 use crate::interface::{Description, Digest, InterfaceRef};
 use crate::limits;
+use crate::path::balance::Balance;
 use crate::path::bind::{BoundPath, Connect, Exclusion, Inquiry, Target, Wanted, until, violated};
 use crate::path::courier::{CourierExchange, CourierTcp, CourierUdp};
 use crate::path::datagram::{OverEthernet, OverUdp};
@@ -69,6 +71,10 @@ pub(super) struct Unbound(Box<(CallError, Explanation)>);
 impl Unbound {
     pub(super) fn new(error: CallError, explanation: Explanation) -> Self {
         Self(Box::new((error, explanation)))
+    }
+
+    pub(super) fn kind(&self) -> Kind {
+        self.0.0.kind()
     }
 
     pub(super) fn into_parts(self) -> (CallError, Explanation) {
@@ -170,7 +176,13 @@ fn try_all(
     }
     let searched = searched(address, &targets, &no_more);
     let connects = connects(is_secure, explanation);
-    let attempts = attempts(&connects, address, &targets, &no_more.cause(), explanation);
+    let mut attempts = attempts(&connects, address, &targets, &no_more.cause(), explanation);
+    if !prefers_paths(options) {
+        // The order of the servers decides, and then the path.
+        let place =
+            |one: &Attempt<'_>| targets.iter().position(|target| target == one.target.address);
+        attempts.sort_by_key(place);
+    }
     // If a directory cannot be read, this explains why binding failed. If a directory lacks the name, this
     // explains the failure only if there is no address to try.
     let mut failure = (attempts.is_empty() || no_more.kind() != Kind::NotFound).then_some(no_more);
@@ -339,13 +351,58 @@ fn targets(address: &Address, options: &BindOptions) -> (Vec<Address>, CallError
             let text = format!("not in {}{remarks}", known.describe());
             CallError::not_executed(Kind::NotFound, Phase::Resolve, text)
         }
-        Ok(offers) => {
+        Ok(mut offers) => {
+            order(&mut offers.servers, known.is_ordered(), options);
             targets.extend(offers.addresses().take(limits::OFFERS_MAX).cloned());
+            if !prefers_paths(options) {
+                // The name on this machine is one of the servers, or none of them.
+                targets.rotate_left(1);
+            }
             no_other_machine()
         }
         Err(error) => error,
     };
     (targets, no_more)
+}
+
+/// Returns whether a faster path is preferred to the server that the balance chooses.
+const fn prefers_paths(options: &BindOptions) -> bool {
+    options.nearest_first && !matches!(options.balance, Some(Balance::Key(_)))
+}
+
+/// Orders the servers of a name as the balance of a binding says. `is_ordered` is whether the directory has an
+/// order.
+fn order(servers: &mut [Offer], is_ordered: bool, options: &BindOptions) {
+    static TURNS: AtomicUsize = AtomicUsize::new(0);
+    if servers.len() < 2 {
+        return;
+    }
+    match &options.balance {
+        Some(Balance::First) => {}
+        None if is_ordered => {}
+        Some(Balance::Key(key)) => {
+            let weight = |one: &Offer| Balance::weight(key.as_bytes(), one.server());
+            servers.sort_by_cached_key(|one| {
+                core::cmp::Reverse((weight(one), one.server().to_owned()))
+            });
+        }
+        Some(Balance::RoundRobin) => {
+            servers.rotate_left(TURNS.fetch_add(1, Ordering::Relaxed) % servers.len());
+        }
+        Some(Balance::LeastLoaded) => {
+            shuffle(servers);
+            if pool::load(&servers[1], options) < pool::load(&servers[0], options) {
+                servers.swap(0, 1);
+            }
+        }
+        Some(Balance::Random) | None => shuffle(servers),
+    }
+}
+
+/// Brings servers into a random order.
+fn shuffle(servers: &mut [Offer]) {
+    let key = sys::random::<8>().unwrap_or_default();
+    servers.sort_by_cached_key(|one| Balance::weight(&key, one.server()));
 }
 
 /// Returns the client sides of the paths that a binding may use, the fastest path first.

@@ -98,6 +98,13 @@ pub trait Directory: fmt::Debug + Send + Sync {
         servers.collect::<Result<_, _>>().map(Offers::of)
     }
 
+    /// Returns whether the order of a name's servers says which of them clients should prefer. True by
+    /// default. If it is false, a client that binds takes a server at random, unless its options say otherwise
+    /// ([`BindOptions::balance`](crate::BindOptions::balance)).
+    fn is_ordered(&self) -> bool {
+        true
+    }
+
     /// Returns the names that the directory knows, in order.
     ///
     /// # Errors
@@ -156,6 +163,10 @@ impl<D: Directory + ?Sized> Directory for Arc<D> {
 
     fn look_up(&self, name: &str) -> Result<Offers, CallError> {
         (**self).look_up(name)
+    }
+
+    fn is_ordered(&self) -> bool {
+        (**self).is_ordered()
     }
 
     fn names(&self) -> Result<Vec<String>, CallError> {

@@ -3,8 +3,11 @@
 use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::sync::Arc;
 
+use super::loads::Asking;
+use crate::address::Address;
 use crate::binding::Bound;
 use crate::path::balance::Balance;
+use crate::sync::{Mutex, Rank};
 
 /// The number of counters over which threads are spread, so that two threads rarely write to the same cache
 /// line. A power of two.
@@ -25,12 +28,16 @@ pub(super) struct Member {
     own: [Own<AtomicI32>; SHARDS],
     /// The calls of other clients that were under way when the server was last asked.
     pub(super) others: AtomicU32,
+    /// Where the server is asked for its load. `None`: no directory has said where it is.
+    pub(super) address: Option<Address>,
+    pub(super) asking: Mutex<Asking>,
 }
 
 impl Member {
-    pub(super) fn new(server: u64, bound: Bound) -> Self {
+    pub(super) fn new(server: u64, bound: Bound, address: Option<Address>) -> Self {
         let (bound, own) = (Arc::new(bound), Default::default());
-        Self { server, bound, own, others: AtomicU32::new(0) }
+        let asking = Mutex::ranked(Rank::PoolLoad, Asking::NotYet);
+        Self { server, bound, own, others: AtomicU32::new(0), address, asking }
     }
 
     /// Counts a call that begins on a thread. Returns where it was counted.
@@ -67,6 +74,13 @@ pub(super) struct Members {
     pub(super) all: Box<[Arc<Member>]>,
     /// The number of servers at the beginning of `all` among which calls are spread. 0 if there are none.
     pub(super) preferred: u32,
+}
+
+impl Members {
+    /// Returns the servers among which calls are spread.
+    pub(super) fn preferred(&self) -> &[Arc<Member>] {
+        &self.all[..self.preferred as usize]
+    }
 }
 
 /// How a pool chooses a server for a call.
@@ -143,6 +157,11 @@ impl Turns {
     /// Begins at random numbers, so that the threads and the clients begin with different servers.
     pub(super) fn new(mut random: impl FnMut() -> u32) -> Self {
         Self(core::array::from_fn(|_| Own(AtomicU32::new(random()))))
+    }
+
+    /// Returns a number that changes if calls are made.
+    pub(super) fn sum(&self) -> u64 {
+        self.0.iter().map(|one| u64::from(one.0.load(Ordering::Relaxed))).sum()
     }
 
     /// Returns the next number of a thread, and whether it has made [`ROUND`] calls. If two threads use the

@@ -10,9 +10,13 @@
 
 mod budget;
 mod keeping;
+mod loads;
 mod members;
 mod servers;
+#[cfg(test)]
+mod tests;
 
+pub(super) use loads::load;
 pub use servers::{PoolServer, PoolStanding};
 
 use core::fmt;
@@ -189,6 +193,7 @@ impl Pool {
         }
         keeping::keep(&pool)?;
         pool.wait_for_first(begun)?;
+        loads::ask(&pool);
         Ok(pool)
     }
 
@@ -545,11 +550,15 @@ impl Pool {
         state.servers.report(&self.members.load())
     }
 
-    /// Returns how old the pool's knowledge is if the directory does not answer now, and what the directory
-    /// contains and cannot be used.
-    pub(super) fn remarks(&self) -> (Option<Duration>, Vec<String>) {
+    /// Returns what the directory contains and cannot be used, and how old its knowledge is if it does not
+    /// answer now.
+    pub(super) fn remarks(&self) -> Vec<String> {
         let state = self.state();
-        (state.servers.age, state.servers.remarks.clone())
+        let mut remarks = state.servers.remarks.clone();
+        if let Some(age) = state.servers.age {
+            remarks.push(format!("the directory does not answer: this is {} s old", age.as_secs()));
+        }
+        remarks
     }
 }
 

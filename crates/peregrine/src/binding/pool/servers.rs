@@ -19,13 +19,13 @@ use crate::limits;
 use crate::path::balance::Balance;
 
 /// How long a server is left out after its first failure.
-const PAUSE_MIN: Duration = Duration::from_millis(100);
+pub(super) const PAUSE_MIN: Duration = Duration::from_millis(100);
 
 /// How long a server is left out at most.
-const PAUSE_MAX: Duration = Duration::from_secs(10);
+pub(super) const PAUSE_MAX: Duration = Duration::from_secs(10);
 
 /// How long a server must serve so that its earlier failures do not count any more.
-const PROBATION: Duration = Duration::from_secs(10);
+pub(super) const PROBATION: Duration = Duration::from_secs(10);
 
 /// After this many results within [`PROBATION`] that the client cannot read, a server is left out.
 const STRIKES: u32 = 3;
@@ -130,7 +130,7 @@ impl Server {
 
 /// Returns how long a server is left out that has failed before `failures` times: between a half and the
 /// whole of a time that doubles. Clients that have lost the same server thus come back at different moments.
-fn pause(failures: u32, random: u32) -> Duration {
+pub(super) fn pause(failures: u32, random: u32) -> Duration {
     let whole = PAUSE_MIN.saturating_mul(1 << failures.min(16)).min(PAUSE_MAX);
     whole / 2 + (whole / 2).mul_f64(f64::from(random) / f64::from(u32::MAX))
 }
@@ -291,14 +291,14 @@ impl Servers {
         now: Instant,
         random: Random<'_>,
     ) -> Option<Arc<Member>> {
-        let unused =
-            |result: Result<Bound, CallError>| Some(Arc::new(Member::new(id, result.ok()?)));
         let Some(server) = self.used.iter_mut().find(|server| server.id == id) else {
-            return unused(result);
+            return result.ok().map(|bound| Arc::new(Member::new(id, bound, None)));
         };
         match result {
             Ok(bound) => {
-                server.status = Status::Serving(Arc::new(Member::new(id, bound)));
+                let address = server.offer.as_ref().and_then(|offer| offer.addresses().first());
+                let member = Member::new(id, bound, address.cloned());
+                server.status = Status::Serving(Arc::new(member));
                 (server.since, server.strikes) = (now, 0);
             }
             Err(error) => {
@@ -442,6 +442,18 @@ impl Servers {
             kind => kind,
         };
         CallError::new(kind, Executed::No, text).in_phase(Phase::Bind).advised_like(error)
+    }
+
+    /// Returns what identifies the server of this name.
+    #[cfg(test)]
+    pub(super) fn id_of(&self, name: &str) -> Option<u64> {
+        self.used.iter().find(|server| server.name() == name).map(|server| server.id)
+    }
+
+    /// Returns the name of a server.
+    #[cfg(test)]
+    pub(super) fn name_of(&self, id: u64) -> Option<&str> {
+        self.used.iter().find(|server| server.id == id).map(Server::name)
     }
 
     /// Returns all servers, for people.

@@ -118,6 +118,10 @@ impl Directory for Tree {
         Ok(self.look_up(name)?.addresses().cloned().collect())
     }
 
+    fn is_ordered(&self) -> bool {
+        false
+    }
+
     fn describe(&self) -> String {
         format!("files below {}", self.at.display())
     }

@@ -1,0 +1,242 @@
+//! Tests what a pool knows about its servers, without threads and at moments that the test chooses.
+
+use super::members::{Choice, Member, Members, ROUND, Turns};
+use super::servers::{PAUSE_MAX, PAUSE_MIN, PROBATION, Servers, pause};
+use super::*;
+use crate::binding::BindOptions;
+use crate::interface::InterfaceRef;
+
+fn bound() -> Bound {
+    let asked = Asked::new("x", InterfaceRef::none(), None, &BindOptions::default());
+    Pool::front(&asked).unwrap()
+}
+
+fn offers(servers: &[&str]) -> Offers {
+    let offer = |server: &&str| Offer::new(server, [format!("x@{server}.example.org:1")]).unwrap();
+    Offers::of(servers.iter().map(offer).collect())
+}
+
+fn unreachable() -> CallError {
+    CallError::not_executed(Kind::Unreachable, Phase::Call, "no route")
+}
+
+/// Servers whose pauses are the longest possible.
+struct Case {
+    servers: Servers,
+    now: Instant,
+}
+
+const LONGEST: fn() -> u32 = || u32::MAX;
+
+impl Case {
+    fn new(balance: &Balance, max: usize) -> Self {
+        Self { servers: Servers::new(balance, true, max, 7), now: Instant::now() }
+    }
+
+    fn offered(&mut self, servers: &[&str]) -> usize {
+        self.servers.offered(offers(servers), self.now).len()
+    }
+
+    fn due(&mut self) -> Vec<(u64, String)> {
+        let due = self.servers.due(self.now, 100).into_iter();
+        due.map(|(id, offer)| (id, offer.map_or_else(String::new, |one| one.server().to_owned())))
+            .collect()
+    }
+
+    /// Binds to all servers that are due. Returns their names.
+    fn bind(&mut self) -> Vec<String> {
+        let due = self.due();
+        for (id, _) in &due {
+            assert!(self.servers.bound(*id, Ok(bound()), self.now, &mut { LONGEST }).is_none());
+        }
+        due.into_iter().map(|one| one.1).collect()
+    }
+
+    /// Lets a call of a server fail. Returns whether the server is left out.
+    fn fail(&mut self, name: &str, error: &CallError) -> bool {
+        let members = self.servers.members();
+        let id = self.servers.id_of(name).unwrap();
+        let member = members.all.iter().find(|member| member.server == id).unwrap();
+        let gone = Arc::as_ptr(&member.bound);
+        self.servers.call_failed(gone, error, self.now, &mut { LONGEST }).is_some()
+    }
+
+    fn used(&self) -> Vec<String> {
+        let report = self.servers.report(&self.servers.members());
+        let used = report.into_iter().filter(|one| one.standing == PoolStanding::Used);
+        used.map(|one| one.server).collect()
+    }
+}
+
+#[test]
+fn pauses_double_are_bounded_and_differ() {
+    for failures in 0..40 {
+        let whole = (PAUSE_MIN * 2u32.pow(failures.min(10))).min(PAUSE_MAX);
+        assert_eq!(pause(failures, u32::MAX), whole);
+        assert_eq!(pause(failures, 0), whole / 2);
+        let middle = pause(failures, u32::MAX / 2);
+        assert!(middle > whole / 2 && middle < whole);
+    }
+}
+
+#[test]
+fn failed_server_is_left_out_for_a_growing_pause() {
+    let mut case = Case::new(&Balance::Random, 10);
+    case.offered(&["a", "b"]);
+    assert_eq!(case.bind().len(), 2);
+    let mut whole = PAUSE_MIN;
+    for _ in 0..4 {
+        assert!(case.fail("a", &unreachable()));
+        assert_eq!(case.used(), ["b"]);
+        assert!(case.due().is_empty());
+        assert_eq!(case.servers.next_due(), Some(case.now + whole));
+        case.now += whole;
+        assert_eq!(case.bind(), ["a"]);
+        assert_eq!(case.used(), ["a", "b"]);
+        whole *= 2;
+    }
+    // After the probation, the pause is short again.
+    case.now += PROBATION;
+    assert!(case.fail("a", &unreachable()));
+    assert_eq!(case.servers.next_due(), Some(case.now + PAUSE_MIN));
+}
+
+#[test]
+fn other_errors_leave_no_server_out() {
+    let mut case = Case::new(&Balance::Random, 10);
+    case.offered(&["a", "b"]);
+    case.bind();
+    for kind in [Kind::TimedOut, Kind::Overloaded, Kind::Panicked, Kind::Denied, Kind::TooLarge] {
+        let error = CallError::not_executed(kind, Phase::Call, "");
+        (0..10).for_each(|_| assert!(!case.fail("a", &error), "{kind:?}"));
+    }
+    assert_eq!(case.used(), ["a", "b"]);
+}
+
+#[test]
+fn server_whose_results_are_unreadable_is_left_out_unless_most_are() {
+    let unreadable = CallError::new(Kind::BadResult, Executed::Maybe, "not text");
+    let mut case = Case::new(&Balance::Random, 10);
+    case.offered(&["a", "b", "c", "d"]);
+    case.bind();
+    let fails =
+        |case: &mut Case, name| (0..3).map(|_| case.fail(name, &unreadable)).collect::<Vec<_>>();
+    assert_eq!(fails(&mut case, "a"), [false, false, true]);
+    assert_eq!(fails(&mut case, "b"), [false, false, true]);
+    // If all servers answer so, the fault is probably the client's.
+    assert_eq!(fails(&mut case, "c"), [false; 3]);
+    assert_eq!(case.used(), ["c", "d"]);
+    // Faults that are far apart do not add up.
+    let mut case = Case::new(&Balance::Random, 10);
+    case.offered(&["a", "b"]);
+    case.bind();
+    for _ in 0..10 {
+        case.now += PROBATION;
+        assert!(!case.fail("a", &unreadable));
+    }
+}
+
+#[test]
+fn spare_servers_replace_those_that_fail() {
+    let mut case = Case::new(&Balance::First, 2);
+    case.offered(&["a", "b", "c", "d", "e", "f"]);
+    assert_eq!(case.bind(), ["a", "b"]);
+    assert!(case.fail("a", &unreachable()));
+    assert_eq!(case.bind(), ["c"]);
+    assert!(case.fail("b", &unreachable()) && case.fail("c", &unreachable()));
+    // A pool tries twice as many servers as it uses, and no more.
+    assert_eq!(case.bind(), ["d"]);
+    assert!(case.fail("d", &unreachable()));
+    assert_eq!(case.bind(), Vec::<String>::new());
+    let report = case.servers.report(&case.servers.members());
+    let spare = report.iter().filter(|one| one.standing == PoolStanding::Spare).count();
+    assert_eq!((report.len(), spare), (6, 2));
+}
+
+#[test]
+fn servers_of_one_place_count_once_and_this_is_reported() {
+    let mut case = Case::new(&Balance::First, 10);
+    let at = |server| Offer::new(server, ["x@h.example.org:1"]).unwrap();
+    case.servers.offered(Offers::of(vec![at("a"), at("b")]), case.now);
+    assert_eq!(case.bind(), ["a"]);
+    assert_eq!(case.servers.remarks, ["b claims the place of another server"]);
+}
+
+#[test]
+fn forgotten_servers_are_used_until_they_fail() {
+    let mut case = Case::new(&Balance::First, 10);
+    case.offered(&["a", "b"]);
+    case.bind();
+    assert_eq!(case.offered(&[]), 0);
+    assert_eq!(case.used(), ["a", "b"]);
+    assert!(case.fail("a", &unreachable()));
+    assert_eq!(case.used(), ["b"]);
+    assert!(case.fail("b", &unreachable()));
+    // Now only the name itself can be tried.
+    assert_eq!(case.due().iter().map(|one| &*one.1).collect::<Vec<_>>(), [""]);
+    // If the directory knows some servers, the others are dropped at once.
+    let mut case = Case::new(&Balance::First, 10);
+    case.offered(&["a", "b"]);
+    case.bind();
+    assert_eq!(case.offered(&["b"]), 1);
+    assert_eq!(case.used(), ["b"]);
+}
+
+#[test]
+fn order_is_that_of_the_directory_or_of_the_key() {
+    let names = ["c", "a", "b"];
+    let order = |case: &Case| {
+        let members = case.servers.members();
+        let name = |member: &Arc<Member>| case.servers.name_of(member.server).unwrap().to_owned();
+        members.all.iter().map(name).collect::<Vec<_>>()
+    };
+    let mut case = Case::new(&Balance::First, 10);
+    case.offered(&names);
+    case.bind();
+    assert_eq!(order(&case), names);
+    case.offered(&["b", "c", "a"]);
+    assert_eq!(order(&case), ["b", "c", "a"]);
+    let mut case = Case::new(&Balance::Key("k".to_owned()), 10);
+    case.offered(&names);
+    case.bind();
+    let mut expected = names;
+    expected.sort_by_key(|name| core::cmp::Reverse(Balance::weight(b"k", name)));
+    assert_eq!(order(&case), expected);
+}
+
+fn members(count: u64) -> Members {
+    let all: Box<[_]> = (0..count).map(|id| Arc::new(Member::new(id, bound(), None))).collect();
+    Members { all, preferred: count as u32 }
+}
+
+#[test]
+fn random_choices_are_spread() {
+    let members = members(5);
+    let mut counts = [0; 5];
+    (0..10_000).for_each(|turn| counts[Choice::Random.choose(&members, turn)] += 1);
+    assert!(counts.iter().all(|count| (1800..2200).contains(count)), "{counts:?}");
+    let in_turn: Vec<_> = (0..10).map(|turn| Choice::InTurn.choose(&members, turn)).collect();
+    assert_eq!(in_turn, [0, 1, 2, 3, 4, 0, 1, 2, 3, 4]);
+}
+
+#[test]
+fn less_loaded_of_two_is_chosen() {
+    let members = members(5);
+    // One server runs many calls of this pool, and one runs many calls of others.
+    let shards: Vec<_> = (0..20).map(|thread| members.all[1].begins(thread)).collect();
+    members.all[3].others.store(20, Ordering::Relaxed);
+    let mut counts = [0; 5];
+    (0..10_000).for_each(|turn| counts[Choice::LessLoaded.choose(&members, turn)] += 1);
+    // A loaded server is chosen only if both choices are loaded servers: once in 10 times.
+    assert!(counts[1] + counts[3] < 1200, "{counts:?}");
+    assert!([0, 2, 4].iter().all(|idle| counts[*idle] > 2500), "{counts:?}");
+    shards.into_iter().for_each(|shard| members.all[1].ended(shard));
+    assert_eq!(members.all[1].own_calls(), 0);
+}
+
+#[test]
+fn turns_say_when_a_round_is_complete() {
+    let turns = Turns::new(|| 100);
+    let rounds = (0..10 * ROUND).filter(|_| turns.next(3).1).count();
+    assert_eq!(rounds, 10);
+}
