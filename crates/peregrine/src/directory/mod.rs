@@ -30,7 +30,7 @@ mod standing;
 #[cfg(feature = "json")]
 mod tree;
 
-pub use chosen::{OpenDirectory, add_scheme, of_environment, open};
+pub use chosen::{OpenDirectory, add_scheme, of_environment, open, trusted_variable};
 pub use hosts::Hosts;
 pub use leftovers::{Leftover, leftovers};
 pub use offers::{Offer, Offers};
