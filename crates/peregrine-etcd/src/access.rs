@@ -75,7 +75,8 @@ impl Access {
         environment: impl Fn(&str) -> Option<OsString>,
     ) -> Result<Self, CallError> {
         let variable = |name: &str| environment(&format!("PEREGRINE_ETCD_{name}"));
-        let path = |given: Option<PathBuf>, name| given.or_else(|| variable(name).map(PathBuf::from));
+        let path =
+            |given: Option<PathBuf>, name| given.or_else(|| variable(name).map(PathBuf::from));
         let text = |name| match variable(name).map(OsString::into_string) {
             None => Ok(None),
             Some(Ok(text)) => Ok(Some(text)),
@@ -93,10 +94,14 @@ impl Access {
             (Some(ca), (None, None)) => Some(Files { ca, own: None }),
             (Some(ca), (Some(cert), Some(key))) => Some(Files { ca, own: Some((cert, key)) }),
             (Some(_), (Some(_), None)) => {
-                return Err(wrong("etcd: the private key is missing: set `key` or $PEREGRINE_ETCD_KEY"));
+                return Err(wrong(
+                    "etcd: the private key is missing: set `key` or $PEREGRINE_ETCD_KEY",
+                ));
             }
             (Some(_), (None, Some(_))) => {
-                return Err(wrong("etcd: the certificate is missing: set `cert` or $PEREGRINE_ETCD_CERT"));
+                return Err(wrong(
+                    "etcd: the certificate is missing: set `cert` or $PEREGRINE_ETCD_CERT",
+                ));
             }
         };
         let user = options.user.map_or_else(|| text("USER"), |user| Ok(Some(user)))?;
@@ -195,7 +200,8 @@ mod tests {
             password_file: path("password_file"),
         };
         let environment = |name: &str| {
-            let found = variables.iter().find(|variable| name == format!("PEREGRINE_ETCD_{}", variable.0));
+            let found =
+                variables.iter().find(|variable| name == format!("PEREGRINE_ETCD_{}", variable.0));
             found.map(|variable| OsString::from(variable.1))
         };
         Access::new(options, environment).map_err(|error| error.to_string())

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use peregrine::{CallError, Executed, Kind, Phase};
 use percent_encoding::percent_decode_str;
+use peregrine::{CallError, Executed, Kind, Phase};
 
 /// The port of etcd's clients.
 const PORT: u16 = 2379;
@@ -54,7 +54,9 @@ impl Place {
             None => rest.to_owned(),
         };
         let wrong = |what: &str| {
-            wrong(&format!("`etcd:{shown}`: {what}; write etcd://HOST,HOST/PREFIX or etcd://USER@HOST/PREFIX"))
+            wrong(&format!(
+                "`etcd:{shown}`: {what}; write etcd://HOST,HOST/PREFIX or etcd://USER@HOST/PREFIX"
+            ))
         };
         let rest = rest.strip_prefix("//").ok_or_else(|| wrong("`//` is missing"))?;
         let (authority, prefix) = rest.split_once('/').unwrap_or((rest, ""));
@@ -155,7 +157,8 @@ mod tests {
 
     #[test]
     fn options_are_read() {
-        let text = "//me@a/p?ca=/c/a%26b&cert=c.pem&key=k.pem&password_file=/p&lease_s=3&grace_s=60";
+        let text =
+            "//me@a/p?ca=/c/a%26b&cert=c.pem&key=k.pem&password_file=/p&lease_s=3&grace_s=60";
         let (place, options) = Place::read(text).unwrap();
         assert_eq!((place.lease, place.grace), (Duration::from_secs(3), Duration::from_secs(60)));
         let path = |text: &str| Some(PathBuf::from(text));
