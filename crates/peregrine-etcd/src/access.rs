@@ -148,6 +148,11 @@ impl Login {
 }
 
 impl Files {
+    /// Returns whether this process shows a certificate.
+    pub(crate) const fn has_own(&self) -> bool {
+        self.own.is_some()
+    }
+
     /// Reads the files.
     ///
     /// # Errors

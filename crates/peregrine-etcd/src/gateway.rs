@@ -32,6 +32,8 @@ const UNAUTHENTICATED: i64 = 16;
 const NO_USER: &str = "user name is empty";
 /// What etcd says if users or roles have changed after the token was made.
 const OLD_TOKEN: &str = "revision of auth store is old";
+/// The code of gRPC for a user who may not do this.
+pub(crate) const DENIED: i64 = 7;
 /// The code of gRPC for a member that cannot answer now, for example without a leader.
 const UNAVAILABLE: i64 = 14;
 
@@ -58,6 +60,9 @@ impl fmt::Display for Trouble {
                 write!(f, "etcd refuses the request: {text} (code {code})")?;
                 match text {
                     text if text.contains(NO_USER) => f.write_str(": set a user and its password"),
+                    _ if *code == DENIED => {
+                        f.write_str(": set a user that may read and write below the prefix")
+                    }
                     _ => Ok(()),
                 }
             }
@@ -201,6 +206,10 @@ impl Gateway {
         (0..count).map(move |n| first.wrapping_add(n) % count)
     }
 
+    fn hint(&self, why: &str) -> &'static str {
+        hint(why, self.access.tls.as_ref().is_some_and(Files::has_own))
+    }
+
     fn away(&self, member: usize, why: &str) -> Trouble {
         Trouble::Away(format!("{}: {why}", self.members[member]))
     }
@@ -252,7 +261,7 @@ impl Gateway {
                 why = format!("{why}: {error}");
                 cause = error.source();
             }
-            self.away(member, &(why.clone() + hint(&why)))
+            self.away(member, &(why.clone() + self.hint(&why)))
         })?;
         if answer.status() == StatusCode::OK {
             return Ok(answer.into_body());
@@ -263,7 +272,7 @@ impl Gateway {
             Ok(value) if value.get("code").is_some() => Err(refusal(&value)),
             _ => {
                 let text: String = String::from_utf8_lossy(&text).chars().take(100).collect();
-                let (member, hint) = (&self.members[member], hint(&text));
+                let (member, hint) = (&self.members[member], self.hint(&text));
                 let text = text.trim_end();
                 Err(Trouble::Garbled(format!("{member} answers {status}: {text}{hint}")))
             }
@@ -305,26 +314,24 @@ fn is_stale(code: i64, text: &str) -> bool {
     code == UNAUTHENTICATED || text.contains(NO_USER) || text.contains(OLD_TOKEN)
 }
 
-/// Returns what to do about some failures of TLS, whose texts do not say it.
-fn hint(why: &str) -> &'static str {
-    match why {
-        why if why.contains("HTTP request to an HTTPS server") => ": set `ca`, which turns TLS on",
-        why if why.contains("InvalidContentType") => {
-            ": it does not use TLS: leave out `ca`, or check the port"
-        }
-        why if why.contains("UnknownIssuer") => {
-            ": the CA in `ca` has not signed the certificate of the member"
-        }
-        why if why.contains("CertificateRequired") => {
-            ": the member wants a certificate: set `cert` and `key`"
-        }
-        why if why.contains("UnknownCA")
-            || why.contains("DecryptError")
-            || why.contains("BadCertificate") =>
-        {
-            ": the member does not accept the certificate in `cert`"
-        }
-        _ => "",
+/// Returns what to do about some failures of TLS, whose texts do not say it. `has_own`: this process shows
+/// a certificate.
+fn hint(why: &str, has_own: bool) -> &'static str {
+    let has = |parts: &[&str]| parts.iter().any(|part| why.contains(part));
+    if has(&["HTTP request to an HTTPS server"]) {
+        return ": set `ca`, which turns TLS on";
+    }
+    if has(&["InvalidContentType", "tls handshake eof"]) {
+        return ": it seems not to use TLS: leave out `ca`, or check the port";
+    }
+    if has(&["UnknownIssuer"]) {
+        return ": the CA in `ca` has not signed the certificate of the member";
+    }
+    // Members of different versions send different alerts.
+    match has(&["BadCertificate", "CertificateRequired", "UnknownCA", "DecryptError"]) {
+        true if has_own => ": the member does not accept the certificate in `cert`",
+        true => ": the member wants a certificate: set `cert` and `key`",
+        false => "",
     }
 }
 
@@ -369,8 +376,7 @@ impl Lines {
                     let why = error.to_string();
                     let cause = core::error::Error::source(&error).map(ToString::to_string);
                     let why = cause.map_or(why.clone(), |cause| format!("{why}: {cause}"));
-                    let hint = hint(&why);
-                    return Err(Trouble::Away(why + hint));
+                    return Err(Trouble::Away(why));
                 }
                 Some(Ok(frame)) => self.buffer.extend(frame.data_ref().into_iter().flatten()),
             }

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, sleep_until};
 
-use crate::gateway::{Gateway, Trouble, encoded, number};
+use crate::gateway::{DENIED, Gateway, Trouble, encoded, number};
 use crate::known::{Claim, revision};
 use crate::pause::{Pause, random_part};
 use crate::place::Place;
@@ -25,8 +25,6 @@ use crate::shared::Shared;
 const REPAIR_WITHIN: Duration = Duration::from_millis(500);
 /// The first pause after a failed renewal.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
-/// The code of gRPC for a user who may not write a key.
-const DENIED: i64 = 7;
 /// The problem of a registration whose key another one has taken.
 const TAKEN: &str = "another server has registered under the same identity";
 
