@@ -1,4 +1,5 @@
-//! Tests commands that find servers in an etcd cluster. Without the program `etcd`, the test with it is skipped.
+//! Tests commands that find servers in an etcd cluster. Without the program `etcd`, the test with it is
+//! skipped.
 #![cfg(feature = "etcd")]
 
 mod sandbox;

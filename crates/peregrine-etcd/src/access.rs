@@ -9,8 +9,8 @@
 //! | `password_file` | `PEREGRINE_ETCD_PASSWORD_FILE` | the file with the password, without its line break |
 //! | | `PEREGRINE_ETCD_PASSWORD` | the password, if there is no file |
 //!
-//! Files are read again when they are needed again, so they may be replaced while the process runs: the files of
-//! TLS when no member answers, and the password when the cluster wants it.
+//! Files are read again when they are needed again, so they may be replaced while the process runs: the files
+//! of TLS when no member answers, and the password when the cluster wants it.
 
 use core::fmt;
 use std::ffi::OsString;

@@ -12,8 +12,8 @@ use crate::pause::Pause;
 use crate::place::Place;
 use crate::shared::Shared;
 
-/// The pauses between attempts. After the loss of a member, all its clients come to the other members within the
-/// first pause.
+/// The pauses between attempts. After the loss of a member, all its clients come to the other members within
+/// the first pause.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 

@@ -1,10 +1,10 @@
 //! What this process knows of the directory: all servers of all names, from one reading and the changes after
 //! it.
 //!
-//! A cluster may be begun anew, without data: its members were killed, and their disks replaced. Then it has none
-//! of the servers, although most of them live, and register again within a lease. So a server that such a
-//! cluster does not have stays known for a grace time, which begins with the first reading of the new cluster.
-//! It is dropped after this time unless it has registered again. Its names have a remark meanwhile.
+//! A cluster may be begun anew, without data: its members were killed, and their disks replaced. Then it has
+//! none of the servers, although most of them live, and register again within a lease. So a server that such
+//! a cluster does not have stays known for a grace time, which begins with the first reading of the new
+//! cluster. It is dropped after this time unless it has registered again. Its names have a remark meanwhile.
 //!
 //! Time is an argument, and is always that of the monotonic clock. A jump of the wall clock changes nothing.
 

@@ -1,9 +1,9 @@
 //! Keeps the registrations of this process: one lease for all of them. If the lease is lost, makes a new one,
 //! and registers again. If only a key is lost, writes it again.
 //!
-//! Two registrations may have one key: two servers were given the same identity. The later one counts. The earlier
-//! one reports this as its problem, writes nothing, and registers again when the key is free. So two servers never
-//! overwrite each other in turn.
+//! Two registrations may have one key: two servers were given the same identity. The later one counts. The
+//! earlier one reports this as its problem, writes nothing, and registers again when the key is free. So two
+//! servers never overwrite each other in turn.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -20,8 +20,8 @@ use crate::pause::{Pause, random_part};
 use crate::place::Place;
 use crate::shared::Shared;
 
-/// How soon a lost key is written again, at most. The time is random, because all servers may have lost their keys
-/// at once.
+/// How soon a lost key is written again, at most. The time is random, because all servers may have lost their
+/// keys at once.
 const REPAIR_WITHIN: Duration = Duration::from_millis(500);
 /// The first pause after a failed renewal.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
@@ -56,9 +56,9 @@ impl Problem {
     }
 }
 
-/// The states of a registration. It begins as `Lost`. A successful write makes it `Written`, also from `Taken`. The
-/// watch of the directory shows later that the key has gone (`Lost`), or that another registration has it
-/// (`Taken`). With a new lease, all `Written` keys are `Lost`.
+/// The states of a registration. It begins as `Lost`. A successful write makes it `Written`, also from
+/// `Taken`. The watch of the directory shows later that the key has gone (`Lost`), or that another
+/// registration has it (`Taken`). With a new lease, all `Written` keys are `Lost`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Lost,
@@ -216,7 +216,8 @@ impl Lease<'_> {
         self.put_lost().await
     }
 
-    /// Writes the keys that were lost. One that the cluster refuses does not keep the others from being written.
+    /// Writes the keys that were lost. One that the cluster refuses does not keep the others from being
+    /// written.
     async fn put_lost(&mut self) -> Result<(), Trouble> {
         self.look();
         let is_lost = |one: &(&u64, &Entry)| one.1.state == State::Lost;
@@ -251,7 +252,8 @@ impl Lease<'_> {
             |one: &Entry| (&one.name, one.offer.server()) == (&ended.name, ended.offer.server());
         let other = self.entries.iter().rev().find(|one| has_same_key(one.1));
         if let Some(other) = other.map(|one| *one.0) {
-            // An earlier registration of this process has the key again, unless it belongs to another process.
+            // An earlier registration of this process has the key again, unless it belongs to another
+            // process.
             if !matches!(ended.state, State::Taken(_)) {
                 let _ = self.put(other).await;
             }

@@ -15,27 +15,28 @@
 //!
 //! # What a client knows
 //!
-//! A process reads all names below the prefix once, and then follows their changes by one request. It asks for
-//! nothing again and again: etcd sends each change when it happens. So a look-up needs no request, and works when
-//! the cluster does not answer. [`Offers::age`] is then the time since it last did, and
+//! A process reads all names below the prefix once, and then follows their changes by one request. It asks
+//! for nothing again and again: etcd sends each change when it happens. So a look-up needs no request, and
+//! works when the cluster does not answer. [`Offers::age`] is then the time since it last did, and
 //! [`Directory::describe`] repeats it.
 //!
-//! If all members were killed and have started again without their data, the names that were known stay known for
-//! a grace time of three leases, so that their servers can register again meanwhile.
+//! If all members were killed and have started again without their data, the names that were known stay known
+//! for a grace time of three leases, so that their servers can register again meanwhile.
 //!
 //! # How servers register
 //!
-//! Servers register with a lease of 10 seconds: the cluster removes a server that has ended without
-//! a withdrawal. A server whose lease or whose key was lost registers again. If two servers register under one
+//! Servers register with a lease of 10 seconds: the cluster removes a server that has ended without a
+//! withdrawal. A server whose lease or whose key was lost registers again. If two servers register under one
 //! name with the same [`Offer::server`], the later one counts, and the earlier one learns it from
 //! [`Standing::problem`].
 //!
-//! The key of a server is `/PREFIX/NAME/SERVER`, and the value is a JSON object, as [`Offer::to_json`] writes it.
+//! The key of a server is `/PREFIX/NAME/SERVER`, and the value is a JSON object, as [`Offer::to_json`] writes
+//! it.
 //!
 //! # How to enter the cluster
 //!
-//! The text of a directory is `etcd://HOST,HOST:PORT/PREFIX?OPTION=VALUE&...`. Without a port, it is 2379, and
-//! without a prefix, it is `peregrine`. Options that are not in the text may be in the environment:
+//! The text of a directory is `etcd://HOST,HOST:PORT/PREFIX?OPTION=VALUE&...`. Without a port, it is 2379,
+//! and without a prefix, it is `peregrine`. Options that are not in the text may be in the environment:
 //!
 //! | option | variable | meaning |
 //! |---|---|---|
@@ -48,12 +49,12 @@
 //! | `lease_s` | | the lease of servers in seconds |
 //! | `grace_s` | | the grace time in seconds |
 //!
-//! In a value, `%26` is `&`. The files are read again when they are needed again, so that they may be replaced
-//! while programs run. A program that has more rights than its user ignores the variables.
+//! In a value, `%26` is `&`. The files are read again when they are needed again, so that they may be
+//! replaced while programs run. A program that has more rights than its user ignores the variables.
 //!
-//! The crate uses the JSON gateway of etcd over HTTP, which each member has. It opens its own connections, and
-//! has two threads: `peregrine-etcd` follows the cluster and keeps the lease, and `peregrine-watch`, which runs
-//! while there are watches, calls watchers.
+//! The crate uses the JSON gateway of etcd over HTTP, which each member has. It opens its own connections,
+//! and has two threads: `peregrine-etcd` follows the cluster and keeps the lease, and `peregrine-watch`,
+//! which runs while there are watches, calls watchers.
 
 mod access;
 mod follow;
@@ -88,8 +89,8 @@ const REGISTER_LIMIT: Duration = Duration::from_secs(10);
 /// How long a withdrawal may take.
 const WITHDRAW_LIMIT: Duration = Duration::from_secs(3);
 
-/// Lets [`directory::open`] and `$PEREGRINE_DIRECTORY` open directories whose text begins with `etcd:`. Returns
-/// false if another crate has taken the scheme.
+/// Lets [`directory::open`] and `$PEREGRINE_DIRECTORY` open directories whose text begins with `etcd:`.
+/// Returns false if another crate has taken the scheme.
 pub fn install() -> bool {
     directory::add_scheme("etcd", |text| Ok(Arc::new(Etcd::open(text)?)))
 }

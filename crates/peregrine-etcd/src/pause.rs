@@ -1,5 +1,5 @@
-//! Pauses between attempts: each longer than the one before, and random, so that the clients of a cluster that
-//! comes back do not all come at once.
+//! Pauses between attempts: each longer than the one before, and random, so that the clients of a cluster
+//! that comes back do not all come at once.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher as _, Hasher as _};

@@ -1,8 +1,8 @@
 //! The watches of names, and the thread that calls the watchers.
 //!
-//! Watchers run on a thread of their own. A watcher that waits delays other watchers of the same directory, but
-//! no registration and no look-up. If a name changes several times before its watcher can run, the watcher is
-//! called once, with what is known then, so that nothing grows.
+//! Watchers run on a thread of their own. A watcher that waits delays other watchers of the same directory,
+//! but no registration and no look-up. If a name changes several times before its watcher can run, the
+//! watcher is called once, with what is known then, so that nothing grows.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -54,8 +54,8 @@ impl Watches {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a watch, and calls the watcher with what `get` returns. Starts the thread by `start` if it does not
-    /// run. Returns the number of the watch.
+    /// Adds a watch, and calls the watcher with what `get` returns. Starts the thread by `start` if it does
+    /// not run. Returns the number of the watch.
     ///
     /// # Errors
     /// If the thread cannot be started.

@@ -1,5 +1,5 @@
-//! Tests the directory with real members of etcd, which are killed, paused, cut off and begun anew. Without the
-//! program `etcd`, the tests are skipped.
+//! Tests the directory with real members of etcd, which are killed, paused, cut off and begun anew. Without
+//! the program `etcd`, the tests are skipped.
 
 mod support;
 

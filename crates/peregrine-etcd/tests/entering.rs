@@ -1,5 +1,5 @@
-//! Tests how a process enters a cluster: by TLS with certificates of both sides, and by a user with a password.
-//! Without the programs `etcd` and `etcdctl`, the tests are skipped.
+//! Tests how a process enters a cluster: by TLS with certificates of both sides, and by a user with a
+//! password. Without the programs `etcd` and `etcdctl`, the tests are skipped.
 
 mod support;
 
@@ -14,8 +14,8 @@ use peregrine_etcd::Etcd;
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use support::{Cluster, offer, servers, until};
 
-/// A directory with the files of two CAs, `ca` and `other-ca`. The certificates `member` and `client` are of the
-/// first one, and `stranger` is of the other one.
+/// A directory with the files of two CAs, `ca` and `other-ca`. The certificates `member` and `client` are of
+/// the first one, and `stranger` is of the other one.
 struct Files(tempfile::TempDir);
 
 impl Files {

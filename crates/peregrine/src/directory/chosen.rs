@@ -170,8 +170,9 @@ pub fn of_environment() -> Result<Arc<dyn Directory>, CallError> {
     Ok(found)
 }
 
-/// Returns a variable of the environment, for the settings of a directory. `None`: it is not set, or is empty, or
-/// this program has more rights than the user who chose its environment (set-user-id, file capabilities).
+/// Returns a variable of the environment, for the settings of a directory. `None`: it is not set, or is
+/// empty, or this program has more rights than the user who chose its environment (set-user-id, file
+/// capabilities).
 pub fn trusted_variable(name: &str) -> Option<OsString> {
     sys::trusted_variable(name)
 }

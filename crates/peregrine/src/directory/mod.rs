@@ -124,8 +124,8 @@ pub trait Directory: fmt::Debug + Send + Sync {
     ///
     /// A watcher may wait, but delays itself and other watchers of the directory. It does not delay
     /// registrations. If a name changes several times meanwhile, the watcher is called once, with the last
-    /// state. If it panics, the directory reports that by [`Standing::problem`], and calls it again after
-    /// the next change, or earlier. To drop the returned value takes up to a second if the watcher runs at that
+    /// state. If it panics, the directory reports that by [`Standing::problem`], and calls it again after the
+    /// next change, or earlier. To drop the returned value takes up to a second if the watcher runs at that
     /// time, and a watcher may drop the value of its own watch.
     ///
     /// # Errors

@@ -94,8 +94,8 @@ impl Offers {
         Self { servers, ..Self::default() }
     }
 
-    /// Returns the knowledge that these servers offer the name, as a directory has read it. Some are left out,
-    /// with a remark:
+    /// Returns the knowledge that these servers offer the name, as a directory has read it. Some are left
+    /// out, with a remark:
     ///
     /// * a second server that is called like an earlier one;
     /// * a server whose addresses all belong to earlier servers: only one server can be reached there, and the
