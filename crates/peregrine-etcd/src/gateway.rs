@@ -207,7 +207,8 @@ impl Gateway {
     }
 
     fn hint(&self, why: &str) -> &'static str {
-        hint(why, self.access.tls.as_ref().is_some_and(Files::has_own))
+        let tls = self.access.tls.as_ref();
+        hint(why, tls.is_some(), tls.is_some_and(Files::has_own))
     }
 
     fn away(&self, member: usize, why: &str) -> Trouble {
@@ -314,12 +315,16 @@ fn is_stale(code: i64, text: &str) -> bool {
     code == UNAUTHENTICATED || text.contains(NO_USER) || text.contains(OLD_TOKEN)
 }
 
-/// Returns what to do about some failures of TLS, whose texts do not say it. `has_own`: this process shows
-/// a certificate.
-fn hint(why: &str, has_own: bool) -> &'static str {
+/// Returns what to do about some failures of TLS, whose texts do not say it. `is_tls`: this process uses TLS.
+/// `has_own`: it shows a certificate.
+fn hint(why: &str, is_tls: bool, has_own: bool) -> &'static str {
     let has = |parts: &[&str]| parts.iter().any(|part| why.contains(part));
     if has(&["HTTP request to an HTTPS server"]) {
         return ": set `ca`, which turns TLS on";
+    }
+    // A member may close the connection instead of saying so.
+    if !is_tls && has(&["connection closed before message completed"]) {
+        return ": if the member wants TLS, set `ca`, which turns TLS on";
     }
     if has(&["InvalidContentType", "tls handshake eof"]) {
         return ": it seems not to use TLS: leave out `ca`, or check the port";
