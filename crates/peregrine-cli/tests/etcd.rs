@@ -75,7 +75,7 @@ fn commands_find_servers_in_etcd() {
         &["explain", "papers"],
         &["ping", "papers", "--count", "2"],
         &["health", "papers"],
-        &["call", "papers", "size", "\"hello\""],
+        &["call", "papers", "size", "path=hello"],
         &["copy", "papers/hello", &copied],
     ] {
         let done = run(arguments);
