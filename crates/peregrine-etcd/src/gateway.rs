@@ -91,7 +91,10 @@ pub(crate) struct Gateway {
 fn client(tls: Option<rustls::ClientConfig>) -> Http {
     let mut tcp = HttpConnector::new();
     tcp.set_connect_timeout(Some(CONNECT_LIMIT));
+    // A watch is silent for long. A member whose machine has vanished is noticed within 20 seconds.
     tcp.set_keepalive(Some(Duration::from_secs(10)));
+    tcp.set_keepalive_interval(Some(Duration::from_secs(3)));
+    tcp.set_keepalive_retries(Some(3));
     tcp.set_nodelay(true);
     tcp.enforce_http(false);
     // Without TLS, the configuration is not used.

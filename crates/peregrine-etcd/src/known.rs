@@ -166,6 +166,11 @@ impl Known {
     /// Takes one answer of a watch. Returns the names that have changed.
     pub(crate) fn change(&mut self, answer: &Value) -> BTreeSet<String> {
         let events = answer.get("events").and_then(Value::as_array);
+        if events.is_none() {
+            // The cluster says from time to time that all changes up to a revision have been sent. So the changes
+            // that a new watch wants are seldom compacted.
+            self.revision = self.revision.max(revision(answer).unwrap_or_default());
+        }
         let mut changed = BTreeSet::new();
         for event in events.into_iter().flatten() {
             let Some(pair) = event.get("kv") else { continue };
@@ -317,6 +322,8 @@ mod tests {
         assert_eq!(changed, ["disk", "files"]);
         assert_eq!((servers(&known), known.revision), (vec!["b".into()], 10));
         assert_eq!(known.names(), ["disk", "files"]);
+        assert!(known.change(&json!({ "header": { "revision": "10" } })).is_empty());
+        assert_eq!(known.revision, 10, "all changes up to this revision are known");
         assert_eq!(
             known.replace(&json!({ "header": { "revision": "11" } }), now()).len(),
             2,
