@@ -107,7 +107,7 @@ pub struct Etcd {
 
 impl Etcd {
     /// Opens the directory at `//HOST,HOST:PORT/PREFIX`, which is the text without `etcd:` (see the
-    /// [crate](crate)). The cluster is asked in the background.
+    /// [crate]). The cluster is asked in the background.
     ///
     /// # Errors
     /// If the text is not valid, a file of TLS cannot be used, or no thread can be started.
