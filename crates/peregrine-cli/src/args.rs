@@ -34,6 +34,8 @@ Exit codes:
 
 Environment:
   PEREGRINE_DIR    the runtime directory, in which servers export and clients search first
+  PEREGRINE_DIRECTORY
+                   where to look up other names: file:PATH, hosts:PATH or etcd://HOST,HOST/PREFIX
   PEREGRINE_HOSTS  the hosts file, which maps names to the machines that serve them
   PEREGRINE_KEYS   the directory of the own key and of the keys that are trusted
   PEREGRINE_KEY_LOG
@@ -258,6 +260,9 @@ pub(crate) struct Serve {
     /// on the way can read and change calls
     #[arg(long, requires = "beyond_this_machine")]
     pub(crate) i_trust_this_network: bool,
+    /// Register in the directory of PEREGRINE_DIRECTORY, with this host [default: where the server listens]
+    #[arg(long, value_name = "HOST", num_args = 0..=1, require_equals = true, default_missing_value = "", requires = "listen")]
+    pub(crate) register: Option<String>,
     /// Stop when this parent process has ended.
     #[arg(long, hide = true, value_name = "PID")]
     pub(crate) parent: Option<u32>,

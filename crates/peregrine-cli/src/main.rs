@@ -44,6 +44,9 @@ use usage::Parsed;
 
 fn main() -> ExitCode {
     let begun = Instant::now();
+    // Commands find the servers in the directory of `$PEREGRINE_DIRECTORY`.
+    #[cfg(feature = "etcd")]
+    peregrine_etcd::install();
     completions::answer();
     let arguments = match usage::read() {
         Parsed::Command(arguments) => arguments,

@@ -42,6 +42,12 @@ pub(crate) fn run(serve: &Serve, format: Format) -> Result<(), Failure> {
     for endpoint in &serve.listen {
         server = listening.listen(server, endpoint)?;
     }
+    if let Some(host) = &serve.register {
+        server = server.register_in(directory::of_environment()?);
+        if !host.is_empty() {
+            server = server.advertise(host)?;
+        }
+    }
     let server = security::report_refusals(server);
     let server = server.export_with(&name, FilesServer::new(files), options)?.spawn()?;
     let _ = stop.set(server.stop_handle());

@@ -1,43 +1,45 @@
 //! Reads all keys once, and then follows the changes, at whichever member answers.
 
-use std::time::Duration;
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tokio::time::sleep;
+use tokio::time::{sleep, sleep_until};
 
 use crate::gateway::{Gateway, Trouble, encoded, number};
-use crate::known::revision;
+use crate::known::{Known, revision};
 use crate::pause::Pause;
 use crate::place::Place;
 use crate::shared::Shared;
 
-/// What to do next.
-enum Next {
-    Read,
-    Follow,
-}
+/// The pauses between attempts. After the loss of a member, all its clients come to the other members within
+/// the first pause.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// Follows the directory as long as the returned future is polled.
 pub(crate) async fn follow(gateway: &Gateway, place: &Place, shared: &Shared) {
-    let mut pause = Pause::new(Duration::from_millis(50), Duration::from_secs(5));
-    let mut next = Next::Read;
+    let mut pause = Pause::new(FIRST_PAUSE, LONGEST_PAUSE);
+    let mut reads = true;
     loop {
-        let done = match next {
-            Next::Read => read(gateway, place, shared).await.map(|()| Next::Follow),
-            Next::Follow => changes(gateway, place, shared).await,
+        let done = async {
+            if reads {
+                read(gateway, place, shared).await?;
+            }
+            changes(gateway, place, shared, &mut pause).await
         };
-        next = match done {
-            Ok(done) => {
-                pause.reset();
-                done
+        match done.await {
+            Ok(why) => {
+                shared.lose(why);
+                reads = true;
             }
             Err(trouble) => {
                 shared.lose(trouble.to_string());
-                sleep(pause.next()).await;
                 // Changes since the last answer are not lost: the cluster keeps them until it compacts.
-                if shared.revision() > 0 { Next::Follow } else { Next::Read }
+                reads = shared.with_known(|known| known.revision) == 0;
             }
-        };
+        }
+        sleep(pause.next()).await;
     }
 }
 
@@ -47,13 +49,18 @@ async fn read(gateway: &Gateway, place: &Place, shared: &Shared) -> Result<(), T
     if revision(&answer).is_none() {
         return Err(Trouble::Garbled("the revision is missing".to_owned()));
     }
-    shared.learn(|known| known.replace(&answer));
+    shared.learn(|known| known.replace(&answer, Instant::now()));
     Ok(())
 }
 
-/// Follows the changes until the member ends. Returns what to do if the cluster ends the watch.
-async fn changes(gateway: &Gateway, place: &Place, shared: &Shared) -> Result<Next, Trouble> {
-    let from = shared.revision() + 1;
+/// Follows the changes until the member ends. Returns why everything must be read again, if it must.
+async fn changes(
+    gateway: &Gateway,
+    place: &Place,
+    shared: &Shared,
+    pause: &mut Pause,
+) -> Result<String, Trouble> {
+    let from = shared.with_known(|known| known.revision) + 1;
     let wanted = json!({ "create_request": {
         "key": encoded(&place.prefix),
         "range_end": encoded(&place.end()),
@@ -62,7 +69,21 @@ async fn changes(gateway: &Gateway, place: &Place, shared: &Shared) -> Result<Ne
     } });
     let mut lines = gateway.follow("watch", &wanted).await?;
     loop {
-        let Some(line) = lines.next().await? else {
+        let next_end = shared.with_known(Known::next_end);
+        let end = async {
+            match next_end {
+                Some(end) => sleep_until(end.into()).await,
+                None => core::future::pending().await,
+            }
+        };
+        let line = tokio::select! {
+            line = lines.next() => line?,
+            () = end => {
+                shared.learn(|known| known.expire(Instant::now()));
+                continue;
+            }
+        };
+        let Some(line) = line else {
             gateway.move_on();
             return Err(Trouble::Away("the member has ended the watch".to_owned()));
         };
@@ -70,17 +91,24 @@ async fn changes(gateway: &Gateway, place: &Place, shared: &Shared) -> Result<Ne
         if is("canceled") {
             // The cluster has compacted the changes that this process has missed.
             if number(line.get("compact_revision")).is_some_and(|revision| revision > 0) {
-                return Ok(Next::Read);
+                return Ok("the cluster has compacted its changes".to_owned());
             }
+            // A member also ends the watch for a token that it does not know any more.
+            gateway.forget_token();
             gateway.move_on();
             let why = line.get("cancel_reason").and_then(Value::as_str).unwrap_or("no reason");
-            return Err(Trouble::Away(format!("the cluster has ended the watch: {why}")));
+            return Err(Trouble::Ended(why.to_owned()));
         }
         // A cluster that was begun anew counts from 1 again, and would be silent until it reached the old
         // revision.
-        if is("created") && revision(&line).is_some_and(|now| now + 1 < from) {
-            return Ok(Next::Read);
+        if is("created") && shared.with_known(|known| known.is_anew(&line)) {
+            return Ok("the cluster was begun anew".to_owned());
         }
-        shared.take(&line);
+        pause.reset();
+        if is("created") {
+            shared.learn(|_| BTreeSet::new());
+        } else {
+            shared.learn(|known| known.change(&line));
+        }
     }
 }

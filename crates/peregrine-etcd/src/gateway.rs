@@ -18,6 +18,8 @@ use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
+use crate::access::{Access, Files};
+
 /// The longest answer, and the longest line of a watch.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// How long one member may take to answer.
@@ -26,6 +28,12 @@ const MEMBER_LIMIT: Duration = Duration::from_secs(2);
 const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 /// The code of gRPC for a token that is not valid any more.
 const UNAUTHENTICATED: i64 = 16;
+/// What etcd says if a request has no user, or the token of one that the member does not know any more.
+const NO_USER: &str = "user name is empty";
+/// What etcd says if users or roles have changed after the token was made.
+const OLD_TOKEN: &str = "revision of auth store is old";
+/// The code of gRPC for a user who may not do this.
+pub(crate) const DENIED: i64 = 7;
 /// The code of gRPC for a member that cannot answer now, for example without a leader.
 const UNAVAILABLE: i64 = 14;
 
@@ -38,6 +46,10 @@ pub(crate) enum Trouble {
     Refused(i64, String),
     /// An answer that is not one of etcd.
     Garbled(String),
+    /// The cluster has ended a watch.
+    Ended(String),
+    /// A file that this process needs cannot be used.
+    Unusable(String),
 }
 
 impl fmt::Display for Trouble {
@@ -45,67 +57,89 @@ impl fmt::Display for Trouble {
         match self {
             Self::Away(why) => write!(f, "no member of the cluster answers: {why}"),
             Self::Refused(code, text) => {
-                write!(f, "etcd refuses the request: {text} (code {code})")
+                write!(f, "etcd refuses the request: {text} (code {code})")?;
+                match text {
+                    text if text.contains(NO_USER) => f.write_str(": set a user and its password"),
+                    _ if *code == DENIED => {
+                        f.write_str(": set a user that may read and write below the prefix")
+                    }
+                    _ => Ok(()),
+                }
             }
+            Self::Ended(why) => write!(f, "the cluster has ended the watch: {why}"),
+            Self::Unusable(why) => f.write_str(why),
             Self::Garbled(why) => write!(f, "the answer is not one of etcd: {why}"),
         }
     }
 }
 
-/// A user of etcd.
-#[derive(Clone)]
-pub(crate) struct Login {
-    pub(crate) user: String,
-    pub(crate) password: String,
-}
-
-impl fmt::Debug for Login {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Login of {}", self.user)
-    }
-}
+type Http = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
 /// The members of a cluster.
 pub(crate) struct Gateway {
-    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    client: Mutex<Http>,
     /// The beginning of each member's URLs.
     members: Vec<String>,
     /// The member that answered last.
     current: AtomicUsize,
-    login: Option<Login>,
+    access: Access,
     /// What proves the login. `None` until it is needed.
     token: Mutex<Option<String>>,
 }
 
+/// Returns a client. Without a configuration of TLS, it does not encrypt.
+fn client(tls: Option<rustls::ClientConfig>) -> Http {
+    let mut tcp = HttpConnector::new();
+    tcp.set_connect_timeout(Some(CONNECT_LIMIT));
+    // A watch is silent for long. A member whose machine has vanished is noticed within 20 seconds.
+    tcp.set_keepalive(Some(Duration::from_secs(10)));
+    tcp.set_keepalive_interval(Some(Duration::from_secs(3)));
+    tcp.set_keepalive_retries(Some(3));
+    tcp.set_nodelay(true);
+    tcp.enforce_http(false);
+    // Without TLS, the configuration is not used.
+    let config = tls.unwrap_or_else(|| {
+        let roots = rustls::RootCertStore::empty();
+        rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth()
+    });
+    let builder = HttpsConnectorBuilder::new().with_tls_config(config).https_or_http();
+    Client::builder(TokioExecutor::new())
+        .pool_idle_timeout(Duration::from_secs(60))
+        .build(builder.enable_http1().wrap_connector(tcp))
+}
+
 impl Gateway {
-    /// Returns the members at these hosts. With `tls`, connections are encrypted.
-    pub(crate) fn new(
-        members: &[String],
-        tls: Option<rustls::ClientConfig>,
-        login: Option<Login>,
-    ) -> Self {
-        let mut tcp = HttpConnector::new();
-        tcp.set_connect_timeout(Some(CONNECT_LIMIT));
-        tcp.set_keepalive(Some(Duration::from_secs(10)));
-        tcp.set_nodelay(true);
-        tcp.enforce_http(false);
+    /// Returns the members at these hosts.
+    ///
+    /// # Errors
+    /// Which file of TLS is not valid.
+    pub(crate) fn new(members: &[String], access: Access) -> Result<Self, String> {
+        let tls = access.tls.as_ref().map(Files::load).transpose()?;
         let scheme = if tls.is_some() { "https" } else { "http" };
-        // Without TLS, the configuration is not used.
-        let config = tls.unwrap_or_else(|| {
-            let roots = rustls::RootCertStore::empty();
-            rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth()
-        });
-        let builder = HttpsConnectorBuilder::new().with_tls_config(config).https_or_http();
-        let client = Client::builder(TokioExecutor::new())
-            .pool_idle_timeout(Duration::from_secs(60))
-            .build(builder.enable_http1().wrap_connector(tcp));
-        Self {
-            client,
+        Ok(Self {
+            client: Mutex::new(client(tls)),
             members: members.iter().map(|host| format!("{scheme}://{host}")).collect(),
             current: AtomicUsize::new(0),
-            login,
+            access,
             token: Mutex::new(None),
-        }
+        })
+    }
+
+    /// Reads the files of TLS again: certificates are replaced while processes run.
+    fn reload(&self) -> Result<(), Trouble> {
+        let Some(files) = &self.access.tls else { return Ok(()) };
+        let config = files.load().map_err(Trouble::Unusable)?;
+        *self.client.lock().unwrap_or_else(PoisonError::into_inner) = client(Some(config));
+        Ok(())
+    }
+
+    fn client(&self) -> Http {
+        self.client.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Lets the next request get a new token.
+    pub(crate) fn forget_token(&self) {
+        self.set_token(None);
     }
 
     fn token(&self) -> Option<String> {
@@ -116,54 +150,52 @@ impl Gateway {
         *self.token.lock().unwrap_or_else(PoisonError::into_inner) = token;
     }
 
-    /// Makes a request, of the members one after the other until one answers.
+    /// Makes a request.
     pub(crate) async fn ask(&self, what: &str, body: &Value) -> Result<Value, Trouble> {
         let body = Bytes::from(body.to_string());
-        self.with_login(async |token: Option<String>| {
-            let mut trouble = Trouble::Away("there are no members".to_owned());
-            for member in self.in_turn() {
-                let asked = self.ask_one(member, what, body.clone(), token.as_deref());
-                trouble = match timeout(MEMBER_LIMIT, asked).await {
-                    Ok(Ok(answer)) => {
-                        self.current.store(member, Ordering::Relaxed);
-                        return Ok(answer);
-                    }
-                    Ok(Err(Trouble::Refused(code, text))) if code != UNAVAILABLE => {
-                        return Err(Trouble::Refused(code, text));
-                    }
-                    Ok(Err(Trouble::Refused(_, text))) => self.away(member, &text),
-                    Ok(Err(trouble)) => trouble,
-                    Err(_) => self.away(member, "it does not answer"),
-                };
-            }
-            Err(trouble)
-        })
-        .await
+        let ask = async |token: Option<String>| {
+            let one =
+                async |member| self.ask_one(member, what, body.clone(), token.as_deref()).await;
+            self.first_answer(one).await
+        };
+        self.with_login(ask).await
     }
 
     /// Begins a request whose answer has many lines, and does not end.
     pub(crate) async fn follow(&self, what: &str, body: &Value) -> Result<Lines, Trouble> {
         let body = Bytes::from(body.to_string());
-        self.with_login(async |token: Option<String>| {
-            let mut trouble = Trouble::Away("there are no members".to_owned());
-            for member in self.in_turn() {
-                let sent = self.send(member, what, body.clone(), token.as_deref());
-                trouble = match timeout(MEMBER_LIMIT, sent).await {
-                    Ok(Ok(body)) => {
-                        self.current.store(member, Ordering::Relaxed);
-                        return Ok(Lines { body, buffer: Vec::new() });
-                    }
-                    Ok(Err(Trouble::Refused(code, text))) if code != UNAVAILABLE => {
-                        return Err(Trouble::Refused(code, text));
-                    }
-                    Ok(Err(Trouble::Refused(_, text))) => self.away(member, &text),
-                    Ok(Err(trouble)) => trouble,
-                    Err(_) => self.away(member, "it does not answer"),
-                };
-            }
-            Err(trouble)
-        })
-        .await
+        let follow = async |token: Option<String>| {
+            let one = async |member| {
+                let body = self.send(member, what, body.clone(), token.as_deref()).await?;
+                Ok(Lines { body, buffer: Vec::new() })
+            };
+            self.first_answer(one).await
+        };
+        self.with_login(follow).await
+    }
+
+    /// Asks the members one after the other until one answers.
+    async fn first_answer<T>(
+        &self,
+        ask: impl AsyncFn(usize) -> Result<T, Trouble>,
+    ) -> Result<T, Trouble> {
+        let mut trouble = Trouble::Away("there are no members".to_owned());
+        for member in self.in_turn() {
+            trouble = match timeout(MEMBER_LIMIT, ask(member)).await {
+                Ok(Ok(answer)) => {
+                    self.current.store(member, Ordering::Relaxed);
+                    return Ok(answer);
+                }
+                Ok(Err(Trouble::Refused(code, text))) if code != UNAVAILABLE => {
+                    return Err(Trouble::Refused(code, text));
+                }
+                Ok(Err(Trouble::Refused(_, text))) => self.away(member, &text),
+                Ok(Err(trouble)) => trouble,
+                Err(_) => self.away(member, "it does not answer"),
+            };
+        }
+        self.reload()?;
+        Err(trouble)
     }
 
     /// Lets the next request begin with another member.
@@ -177,6 +209,11 @@ impl Gateway {
         (0..count).map(move |n| first.wrapping_add(n) % count)
     }
 
+    fn hint(&self, why: &str) -> &'static str {
+        let tls = self.access.tls.as_ref();
+        hint(why, tls.is_some(), tls.is_some_and(Files::has_own))
+    }
+
     fn away(&self, member: usize, why: &str) -> Trouble {
         Trouble::Away(format!("{}: {why}", self.members[member]))
     }
@@ -186,25 +223,18 @@ impl Gateway {
         &self,
         request: impl AsyncFn(Option<String>) -> Result<T, Trouble>,
     ) -> Result<T, Trouble> {
-        let Some(login) = &self.login else { return request(None).await };
+        let Some(login) = &self.access.login else { return request(None).await };
         if let Some(token) = self.token() {
             match request(Some(token)).await {
-                Err(Trouble::Refused(UNAUTHENTICATED, _)) => {}
+                Err(Trouble::Refused(code, text)) if is_stale(code, &text) => self.forget_token(),
                 answer => return answer,
             }
         }
-        let body = json!({ "name": login.user, "password": login.password }).to_string();
-        let mut answer = Err(Trouble::Away("there are no members".to_owned()));
-        for member in self.in_turn() {
-            let asked = self.ask_one(member, "auth/authenticate", body.clone().into(), None);
-            answer = match timeout(MEMBER_LIMIT, asked).await {
-                Ok(answer) => answer,
-                Err(_) => Err(self.away(member, "it does not answer")),
-            };
-            if !matches!(answer, Err(Trouble::Away(_))) {
-                break;
-            }
-        }
+        let password = login.password().map_err(Trouble::Unusable)?;
+        let body = Bytes::from(json!({ "name": login.user, "password": password }).to_string());
+        let log_in =
+            async |member| self.ask_one(member, "auth/authenticate", body.clone(), None).await;
+        let answer = self.first_answer(log_in).await;
         let token = answer?.get("token").and_then(Value::as_str).map(str::to_owned);
         let token = token.ok_or_else(|| Trouble::Garbled("the token is missing".to_owned()))?;
         self.set_token(Some(token.clone()));
@@ -228,14 +258,14 @@ impl Gateway {
         }
         let request = request.body(Full::new(body));
         let request = request.map_err(|error| Trouble::Garbled(error.to_string()))?;
-        let answer = self.client.request(request).await.map_err(|error| {
+        let answer = self.client().request(request).await.map_err(|error| {
             let mut why = error.to_string();
             let mut cause = core::error::Error::source(&error);
             while let Some(error) = cause {
                 why = format!("{why}: {error}");
                 cause = error.source();
             }
-            self.away(member, &why)
+            self.away(member, &(why.clone() + self.hint(&why)))
         })?;
         if answer.status() == StatusCode::OK {
             return Ok(answer.into_body());
@@ -244,7 +274,12 @@ impl Gateway {
         let text = self.whole(member, answer.into_body()).await?;
         match serde_json::from_slice::<Value>(&text) {
             Ok(value) if value.get("code").is_some() => Err(refusal(&value)),
-            _ => Err(Trouble::Garbled(format!("{} answers {status}", self.members[member]))),
+            _ => {
+                let text: String = String::from_utf8_lossy(&text).chars().take(100).collect();
+                let (member, hint) = (&self.members[member], self.hint(&text));
+                let text = text.trim_end();
+                Err(Trouble::Garbled(format!("{member} answers {status}: {text}{hint}")))
+            }
         }
     }
 
@@ -262,13 +297,49 @@ impl Gateway {
     ) -> Result<Value, Trouble> {
         let body = self.send(member, what, body, token).await?;
         let text = self.whole(member, body).await?;
-        serde_json::from_slice(&text).map_err(|error| Trouble::Garbled(error.to_string()))
+        let answer: Value =
+            serde_json::from_slice(&text).map_err(|error| Trouble::Garbled(error.to_string()))?;
+        // Methods that answer with a stream report errors in it.
+        match answer.get("error") {
+            Some(error) if error.is_object() => Err(refusal(error)),
+            _ => Ok(answer),
+        }
     }
 }
 
 impl fmt::Debug for Gateway {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "etcd at {}", self.members.join(", "))
+    }
+}
+
+/// Returns whether a new token may help.
+fn is_stale(code: i64, text: &str) -> bool {
+    code == UNAUTHENTICATED || text.contains(NO_USER) || text.contains(OLD_TOKEN)
+}
+
+/// Returns what to do about some failures of TLS, whose texts do not say it. `is_tls`: this process uses TLS.
+/// `has_own`: it shows a certificate.
+fn hint(why: &str, is_tls: bool, has_own: bool) -> &'static str {
+    let has = |parts: &[&str]| parts.iter().any(|part| why.contains(part));
+    if has(&["HTTP request to an HTTPS server"]) {
+        return ": set `ca`, which turns TLS on";
+    }
+    // A member may close the connection instead of saying so.
+    if !is_tls && has(&["connection closed before message completed"]) {
+        return ": if the member wants TLS, set `ca`, which turns TLS on";
+    }
+    if has(&["InvalidContentType", "tls handshake eof"]) {
+        return ": it seems not to use TLS: leave out `ca`, or check the port";
+    }
+    if has(&["UnknownIssuer"]) {
+        return ": the CA in `ca` has not signed the certificate of the member";
+    }
+    // Members of different versions send different alerts.
+    match has(&["BadCertificate", "CertificateRequired", "UnknownCA", "DecryptError"]) {
+        true if has_own => ": the member does not accept the certificate in `cert`",
+        true => ": the member wants a certificate: set `cert` and `key`",
+        false => "",
     }
 }
 
@@ -309,7 +380,12 @@ impl Lines {
             }
             match self.body.frame().await {
                 None => return Ok(None),
-                Some(Err(error)) => return Err(Trouble::Away(error.to_string())),
+                Some(Err(error)) => {
+                    let why = error.to_string();
+                    let cause = core::error::Error::source(&error).map(ToString::to_string);
+                    let why = cause.map_or(why.clone(), |cause| format!("{why}: {cause}"));
+                    return Err(Trouble::Away(why));
+                }
                 Some(Ok(frame)) => self.buffer.extend(frame.data_ref().into_iter().flatten()),
             }
         }

@@ -1,7 +1,15 @@
 //! What this process knows of the directory: all servers of all names, from one reading and the changes after
 //! it.
+//!
+//! A cluster may be begun anew, without data: its members were killed, and their disks replaced. Then it has
+//! none of the servers, although most of them live, and register again within a lease. So a server that such
+//! a cluster does not have stays known for a grace time, which begins with the first reading of the new
+//! cluster. It is dropped after this time unless it has registered again. Its names have a remark meanwhile.
+//!
+//! Time is an argument, and is always that of the monotonic clock. A jump of the wall clock changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 use peregrine::directory::{Offer, Offers};
 use peregrine::limits;
@@ -13,8 +21,37 @@ use crate::place::Place;
 /// The largest number of keys that a process keeps.
 const KEYS_MAX: usize = 1 << 16;
 
-/// The servers of a name, or why the value of a key cannot be used.
-type Servers = BTreeMap<String, Result<Offer, String>>;
+/// What is known of one key.
+#[derive(Debug)]
+struct Entry {
+    /// The server, or why the value cannot be used.
+    offer: Result<Offer, String>,
+    /// The lease of the key, or 0.
+    lease: i64,
+    /// Until when the server stays known although the cluster does not have the key.
+    kept: Option<Instant>,
+}
+
+impl Entry {
+    /// Returns whether clients see no difference.
+    fn looks_like(&self, other: &Self) -> bool {
+        self.offer == other.offer && self.kept.is_some() == other.kept.is_some()
+    }
+}
+
+/// The servers of a name.
+type Servers = BTreeMap<String, Entry>;
+
+/// What the cluster has at a key that this process has written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// The own value, with the own lease.
+    Own,
+    /// No value.
+    Missing,
+    /// The value of another registration.
+    Other,
+}
 
 /// All names below a prefix.
 #[derive(Debug)]
@@ -23,31 +60,117 @@ pub(crate) struct Known {
     names: BTreeMap<String, Servers>,
     /// The number of keys.
     keys: usize,
+    /// The number of keys that are left out, because there are too many.
+    left_out: usize,
     /// The revision of the cluster up to which this is known.
     pub(crate) revision: i64,
+    /// The number of the cluster, and the term of its leader.
+    cluster: Option<String>,
+    term: i64,
 }
 
 impl Known {
     pub(crate) const fn nothing(place: Place) -> Self {
-        Self { place, names: BTreeMap::new(), keys: 0, revision: 0 }
+        Self {
+            place,
+            names: BTreeMap::new(),
+            keys: 0,
+            left_out: 0,
+            revision: 0,
+            cluster: None,
+            term: 0,
+        }
+    }
+
+    /// Returns whether the answer is from a cluster that was begun anew, and does not continue what is known:
+    /// it is another cluster, or its revision or its term is smaller. Both only grow within one cluster.
+    pub(crate) fn is_anew(&self, answer: &Value) -> bool {
+        let cluster = cluster(answer);
+        let is_other = self.cluster.is_some() && cluster.is_some() && self.cluster != cluster;
+        let is_smaller = |now: Option<i64>, known| now.is_some_and(|now| now < known);
+        is_other
+            || is_smaller(revision(answer), self.revision)
+            || is_smaller(term(answer), self.term)
     }
 
     /// Takes the answer to a reading of all keys. Returns the names that have changed.
-    pub(crate) fn replace(&mut self, answer: &Value) -> BTreeSet<String> {
+    pub(crate) fn replace(&mut self, answer: &Value, now: Instant) -> BTreeSet<String> {
+        let is_anew = self.is_anew(answer);
         let before = core::mem::take(&mut self.names);
-        self.keys = 0;
+        (self.keys, self.left_out) = (0, 0);
         for pair in answer.get("kvs").and_then(Value::as_array).into_iter().flatten() {
             self.put(pair);
         }
+        (self.cluster, self.term) = (cluster(answer), term(answer).unwrap_or_default());
         self.revision = revision(answer).unwrap_or_default();
-        let names = before.keys().chain(self.names.keys());
-        let changed = names.filter(|name| before.get(*name) != self.names.get(*name));
-        changed.cloned().collect()
+        let kept =
+            before.iter().flat_map(|(name, servers)| servers.iter().map(move |one| (name, one)));
+        for (name, (server, entry)) in kept {
+            // A server that was kept before does not stay longer because of a second reading.
+            let until = entry.kept.or_else(|| is_anew.then(|| now + self.place.grace));
+            if let (Ok(offer), Some(until)) = (&entry.offer, until)
+                && self.keys < KEYS_MAX
+            {
+                let all = self.names.entry(name.clone()).or_default();
+                all.entry(server.clone()).or_insert_with(|| {
+                    self.keys += 1;
+                    Entry { offer: Ok(offer.clone()), lease: 0, kept: Some(until) }
+                });
+            }
+        }
+        let looks_same = |name: &String| match (before.get(name), self.names.get(name)) {
+            (Some(before), Some(now)) => {
+                before.len() == now.len()
+                    && before.iter().zip(now).all(|(a, b)| a.0 == b.0 && a.1.looks_like(b.1))
+            }
+            _ => false,
+        };
+        before.keys().chain(self.names.keys()).filter(|name| !looks_same(name)).cloned().collect()
+    }
+
+    /// Returns when the next server is dropped that the cluster does not have.
+    pub(crate) fn next_end(&self) -> Option<Instant> {
+        self.names.values().flat_map(BTreeMap::values).filter_map(|entry| entry.kept).min()
+    }
+
+    /// Drops the servers that a cluster without data did not get again in time. Returns their names.
+    pub(crate) fn expire(&mut self, now: Instant) -> BTreeSet<String> {
+        let mut changed = BTreeSet::new();
+        for (name, servers) in &mut self.names {
+            let before = servers.len();
+            servers.retain(|_, entry| entry.kept.is_none_or(|until| until > now));
+            if servers.len() != before {
+                self.keys -= before - servers.len();
+                changed.insert(name.clone());
+            }
+        }
+        self.names.retain(|_, servers| !servers.is_empty());
+        changed
+    }
+
+    /// Returns what the cluster has at the key of a server, compared with the value and the lease that this
+    /// process has written.
+    pub(crate) fn claim(&self, name: &str, offer: &Offer, lease: i64) -> Claim {
+        let entry = self.names.get(name).and_then(|servers| servers.get(offer.server()));
+        match entry {
+            Some(entry) if entry.kept.is_none() => {
+                match entry.lease == lease && entry.offer.as_ref() == Ok(offer) {
+                    true => Claim::Own,
+                    false => Claim::Other,
+                }
+            }
+            _ => Claim::Missing,
+        }
     }
 
     /// Takes one answer of a watch. Returns the names that have changed.
     pub(crate) fn change(&mut self, answer: &Value) -> BTreeSet<String> {
         let events = answer.get("events").and_then(Value::as_array);
+        if events.is_none() {
+            // The cluster says from time to time that all changes up to a revision have been sent. So the changes
+            // that a new watch wants are seldom compacted.
+            self.revision = self.revision.max(revision(answer).unwrap_or_default());
+        }
         let mut changed = BTreeSet::new();
         for event in events.into_iter().flatten() {
             let Some(pair) = event.get("kv") else { continue };
@@ -57,28 +180,36 @@ impl Known {
                 self.revision = self.revision.max(revision);
             }
         }
+        self.term = self.term.max(term(answer).unwrap_or_default());
         changed
     }
 
-    /// Takes one key and its value. Returns the name, if the key belongs to one.
+    /// Takes one key and its value. Returns the name if clients see a difference.
     fn put(&mut self, pair: &Value) -> Option<String> {
         let key = decoded(pair.get("key"))?;
         let (name, server) = self.place.name_of(&key)?;
         let value = decoded(pair.get("value")).ok_or_else(|| "the value is no text".to_owned());
-        let offer = value.and_then(|value| Offer::from_json(&value)).and_then(|offer| {
-            match offer.server() == server {
-                true => Ok(offer),
-                false => Err(format!("the value is of the server `{}`", offer.server())),
-            }
+        let offer = value.and_then(|value| match server {
+            "" => Err("the key names no server".to_owned()),
+            _ if value.len() > limits::RECORD_BYTES_MAX => Err("the value is too long".to_owned()),
+            _ => Offer::from_json(&value),
         });
-        let servers = self.names.entry(name.to_owned()).or_default();
-        let is_new = !servers.contains_key(server);
+        let offer = offer.and_then(|offer| match offer.server() == server {
+            true => Ok(offer),
+            false => Err(format!("the value is of the server `{}`", offer.server())),
+        });
+        let is_new = !self.names.get(name).is_some_and(|servers| servers.contains_key(server));
         if is_new && self.keys == KEYS_MAX {
-            return None;
+            self.left_out += 1;
+            return Some(name.to_owned());
         }
         self.keys += usize::from(is_new);
-        servers.insert(server.to_owned(), offer);
-        Some(name.to_owned())
+        let entry =
+            Entry { offer, lease: number(pair.get("lease")).unwrap_or_default(), kept: None };
+        let servers = self.names.entry(name.to_owned()).or_default();
+        let looks_same = servers.get(server).is_some_and(|before| before.looks_like(&entry));
+        servers.insert(server.to_owned(), entry);
+        (!looks_same).then(|| name.to_owned())
     }
 
     fn remove(&mut self, pair: &Value) -> Option<String> {
@@ -95,28 +226,35 @@ impl Known {
 
     /// Returns what is known of a name.
     pub(crate) fn offers(&self, name: &str) -> Offers {
-        let mut offers = Offers::default();
-        for (server, offer) in self.names.get(name).into_iter().flatten() {
-            match offer {
-                Ok(offer) if offers.servers.len() < limits::SERVERS_MAX => {
-                    offers.servers.push(offer.clone());
-                }
-                Ok(_) => {
-                    let most = limits::SERVERS_MAX;
-                    offers.remark(&format!("{server}: there are {most} servers"));
-                }
-                Err(why) => {
-                    let key = self.place.key(name, server);
-                    offers.remark(&format!("{key}: {why}"));
-                }
+        let entries = || self.names.get(name).into_iter().flatten();
+        let usable = entries().filter_map(|(_, entry)| entry.offer.as_ref().ok().cloned());
+        let mut offers = Offers::distinct(usable);
+        for (server, entry) in entries() {
+            let key = || match &**server {
+                "" => format!("{}{name}", self.place.prefix),
+                server => self.place.key(name, server),
+            };
+            match &entry.offer {
+                Err(why) => offers.remark(&format!("{}: {why}", key())),
+                Ok(_) if entry.kept.is_some() => offers.remark(&format!(
+                    "{}: the cluster was begun anew, and the server has not registered since",
+                    key()
+                )),
+                Ok(_) => {}
             }
+        }
+        if self.left_out > 0 {
+            offers.remark(&format!(
+                "{} keys are left out: a process reads {KEYS_MAX} keys of a directory",
+                self.left_out
+            ));
         }
         offers
     }
 
     /// Returns the names that have servers.
     pub(crate) fn names(&self) -> Vec<String> {
-        let usable = |servers: &Servers| servers.values().any(Result::is_ok);
+        let usable = |servers: &Servers| servers.values().any(|entry| entry.offer.is_ok());
         self.names.iter().filter(|(_, all)| usable(all)).map(|(name, _)| name.clone()).collect()
     }
 }
@@ -126,15 +264,31 @@ pub(crate) fn revision(answer: &Value) -> Option<i64> {
     number(answer.get("header")?.get("revision"))
 }
 
+/// Returns the term of the leader at the time of an answer.
+fn term(answer: &Value) -> Option<i64> {
+    number(answer.get("header")?.get("raft_term"))
+}
+
+/// Returns the number of the cluster.
+fn cluster(answer: &Value) -> Option<String> {
+    answer.get("header")?.get("cluster_id")?.as_str().map(str::to_owned)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use serde_json::json;
 
     use super::*;
     use crate::gateway::encoded;
 
+    fn now() -> Instant {
+        Instant::now()
+    }
+
     fn known() -> Known {
-        Known::nothing(Place::read("//a/p").unwrap())
+        Known::nothing(Place::read("//a/p").unwrap().0)
     }
 
     fn pair(key: &str, value: &str, revision: i64) -> Value {
@@ -157,9 +311,9 @@ mod tests {
             "header": { "revision": "7" },
             "kvs": [pair("/p/files/a", &offer("a"), 3), pair("/p/files/b", &offer("b"), 7)],
         });
-        assert_eq!(known.replace(&whole).into_iter().collect::<Vec<_>>(), ["files"]);
+        assert_eq!(known.replace(&whole, now()).into_iter().collect::<Vec<_>>(), ["files"]);
         assert_eq!((servers(&known), known.revision), (vec!["a".into(), "b".into()], 7));
-        assert!(known.replace(&whole).is_empty(), "nothing has changed");
+        assert!(known.replace(&whole, now()).is_empty(), "nothing has changed");
         let events = json!({ "events": [
             { "type": "DELETE", "kv": { "key": encoded("/p/files/a"), "mod_revision": "9" } },
             { "kv": pair("/p/disk/c", &offer("c"), 10) },
@@ -168,7 +322,13 @@ mod tests {
         assert_eq!(changed, ["disk", "files"]);
         assert_eq!((servers(&known), known.revision), (vec!["b".into()], 10));
         assert_eq!(known.names(), ["disk", "files"]);
-        assert_eq!(known.replace(&json!({})).len(), 2, "the cluster has lost everything");
+        assert!(known.change(&json!({ "header": { "revision": "10" } })).is_empty());
+        assert_eq!(known.revision, 10, "all changes up to this revision are known");
+        assert_eq!(
+            known.replace(&json!({ "header": { "revision": "11" } }), now()).len(),
+            2,
+            "both were removed"
+        );
         assert!(known.names().is_empty() && known.keys == 0);
     }
 
@@ -193,9 +353,109 @@ mod tests {
             "/p/files/a: expected value",
             "/p/files/b: the value is of the server `c`",
             "/p/files/d: the value is no text",
+            "/p/files: the key names no server",
         ] {
             assert!(remarks.contains(remark), "{remark} in {remarks}");
         }
-        assert_eq!(offers.remarks.len(), 3);
+        assert_eq!(offers.remarks.len(), 4);
+    }
+
+    fn reading(revision: i64, term: i64, cluster: &str, servers: &[&str]) -> Value {
+        let pairs = servers.iter().map(|one| pair(&format!("/p/files/{one}"), &offer(one), 1));
+        json!({
+            "header": {
+                "revision": revision.to_string(),
+                "raft_term": term.to_string(),
+                "cluster_id": cluster,
+            },
+            "kvs": pairs.collect::<Vec<_>>(),
+        })
+    }
+
+    #[test]
+    fn servers_that_a_new_cluster_does_not_have_stay_for_the_grace_time() {
+        let begin = now();
+        let grace = known().place.grace;
+        for anew in
+            [reading(3, 9, "1", &["b"]), reading(9, 2, "1", &["b"]), reading(9, 9, "2", &["b"])]
+        {
+            let mut known = known();
+            known.replace(&reading(7, 5, "1", &["a", "b", "c"]), begin);
+            assert!(known.is_anew(&anew));
+            assert_eq!(known.replace(&anew, begin).len(), 1);
+            assert_eq!(servers(&known), ["a", "b", "c"]);
+            let remarks = known.offers("files").remarks.join("\n");
+            assert!(remarks.starts_with("/p/files/a: the cluster was begun anew"), "{remarks}");
+            assert_eq!(known.next_end(), Some(begin + grace));
+            // One of them registers again.
+            let event = json!({ "events": [{ "kv": pair("/p/files/a", &offer("a"), 12) }] });
+            assert_eq!(known.change(&event).len(), 1);
+            // A second reading, also of a cluster that is new again, does not extend the time.
+            let later = begin + grace / 2;
+            known.replace(&reading(1, 1, "3", &["a", "b"]), later);
+            assert_eq!(servers(&known), ["a", "b", "c"]);
+            let just_before = begin + grace - Duration::from_nanos(1);
+            assert!(known.expire(just_before).is_empty());
+            assert_eq!(known.expire(begin + grace).into_iter().collect::<Vec<_>>(), ["files"]);
+            assert_eq!((servers(&known), known.keys), (vec!["a".into(), "b".into()], 2));
+            assert_eq!((known.next_end(), known.offers("files").remarks.len()), (None, 0));
+        }
+    }
+
+    #[test]
+    fn servers_that_the_same_cluster_does_not_have_any_more_go_at_once() {
+        let mut known = known();
+        known.replace(&reading(7, 5, "1", &["a", "b"]), now());
+        let later = reading(9, 6, "1", &["b"]);
+        assert!(!known.is_anew(&later));
+        known.replace(&later, now());
+        assert_eq!(servers(&known), ["b"]);
+    }
+
+    #[test]
+    fn own_keys_are_told_from_those_of_other_registrations() {
+        let mut known = known();
+        let own = Offer::from_json(&offer("a")).unwrap();
+        assert_eq!(known.claim("files", &own, 7), Claim::Missing);
+        let with = |lease: &str, value: &str| {
+            let mut pair = pair("/p/files/a", value, 3);
+            pair["lease"] = lease.into();
+            json!({ "events": [{ "kv": pair }] })
+        };
+        known.change(&with("7", &offer("a")));
+        assert_eq!(known.claim("files", &own, 7), Claim::Own);
+        assert!(known.change(&with("8", &offer("a"))).is_empty(), "clients see no difference");
+        assert_eq!(known.claim("files", &own, 7), Claim::Other);
+        known.change(&with("7", "garbage"));
+        assert_eq!(known.claim("files", &own, 7), Claim::Other);
+    }
+
+    #[test]
+    fn number_of_keys_is_bounded_and_told() {
+        let mut known = known();
+        known.keys = KEYS_MAX;
+        known.change(&json!({ "events": [{ "kv": pair("/p/files/a", &offer("a"), 1) }] }));
+        let remarks = known.offers("files").remarks;
+        assert_eq!(remarks, ["1 keys are left out: a process reads 65536 keys of a directory"]);
+    }
+
+    /// The time of day, which may jump, has no part in what this crate does. Leases are measured by the
+    /// cluster, and everything else by the monotonic clock.
+    #[test]
+    fn no_file_reads_the_wall_clock() {
+        let sources = [
+            include_str!("access.rs"),
+            include_str!("follow.rs"),
+            include_str!("gateway.rs"),
+            include_str!("known.rs"),
+            include_str!("lease.rs"),
+            include_str!("lib.rs"),
+            include_str!("pause.rs"),
+            include_str!("place.rs"),
+            include_str!("shared.rs"),
+            include_str!("watches.rs"),
+        ];
+        let clock = ["System", "Time"].concat();
+        assert!(sources.iter().all(|source| !source.contains(&clock)));
     }
 }

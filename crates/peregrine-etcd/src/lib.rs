@@ -13,16 +13,50 @@
 //! # Ok::<(), peregrine::CallError>(())
 //! ```
 //!
-//! A process reads all names below the prefix once, and then follows their changes by one request. So to look
-//! up a name needs no request, and works when the cluster does not answer: [`Offers::age`] is then the time
-//! since it did. Servers register with a lease: the cluster removes a server that has ended without
-//! a withdrawal. A server whose lease was lost registers again.
+//! # What a client knows
 //!
-//! The key of a server is `/PREFIX/NAME/SERVER`, and the value is a JSON object, as
-//! [`Offer::to_json`](peregrine::directory::Offer::to_json) writes it.
+//! A process reads all names below the prefix once, and then follows their changes by one request. It asks
+//! for nothing again and again: etcd sends each change when it happens. So a look-up needs no request, and
+//! works when the cluster does not answer. [`Offers::age`] is then the time since it last did, and
+//! [`Directory::describe`] repeats it.
 //!
-//! The crate uses the JSON gateway of etcd over HTTP, which each member has.
+//! If all members were killed and have started again without their data, the names that were known stay known
+//! for a grace time of three leases, so that their servers can register again meanwhile.
+//!
+//! # How servers register
+//!
+//! Servers register with a lease of 10 seconds: the cluster removes a server that has ended without a
+//! withdrawal. A server whose lease or whose key was lost registers again. If two servers register under one
+//! name with the same [`Offer::server`], the later one counts, and the earlier one learns it from
+//! [`Standing::problem`].
+//!
+//! The key of a server is `/PREFIX/NAME/SERVER`, and the value is a JSON object, as [`Offer::to_json`] writes
+//! it.
+//!
+//! # How to enter the cluster
+//!
+//! The text of a directory is `etcd://HOST,HOST:PORT/PREFIX?OPTION=VALUE&...`. Without a port, it is 2379,
+//! and without a prefix, it is `peregrine`. Options that are not in the text may be in the environment:
+//!
+//! | option | variable | meaning |
+//! |---|---|---|
+//! | `ca` | `PEREGRINE_ETCD_CA` | PEM file of the CAs of the members; it turns TLS (1.3) on |
+//! | `cert` | `PEREGRINE_ETCD_CERT` | PEM file of the own certificate |
+//! | `key` | `PEREGRINE_ETCD_KEY` | PEM file of its private key |
+//! | `USER@` in front of the hosts | `PEREGRINE_ETCD_USER` | the user of etcd |
+//! | `password_file` | `PEREGRINE_ETCD_PASSWORD_FILE` | the file that contains the password |
+//! | | `PEREGRINE_ETCD_PASSWORD` | the password itself, if there is no such file |
+//! | `lease_s` | | the lease of servers in seconds |
+//! | `grace_s` | | the grace time in seconds |
+//!
+//! In a value, `%26` is `&`. The files are read again when they are needed again, so that they may be
+//! replaced while programs run. A program that has more rights than its user ignores the variables.
+//!
+//! The crate uses the JSON gateway of etcd over HTTP, which each member has. It opens its own connections,
+//! and has two threads: `peregrine-etcd` follows the cluster and keeps the lease, and `peregrine-watch`,
+//! which runs while there are watches, calls watchers.
 
+mod access;
 mod follow;
 mod gateway;
 mod known;
@@ -30,6 +64,7 @@ mod lease;
 mod pause;
 mod place;
 mod shared;
+mod watches;
 
 use core::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,31 +73,24 @@ use std::thread;
 use std::time::Duration;
 
 use peregrine::directory::{self, Directory, Offer, Offers, Standing, Watcher};
-use peregrine::{Address, CallError, Executed, Kind};
+use peregrine::{Address, CallError, Executed, Kind, Phase};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-use self::gateway::{Gateway, Login};
+use self::access::Access;
+use self::gateway::Gateway;
 use self::lease::{Order, Problem};
-use self::place::Place;
-use self::shared::{Shared, aged};
+use self::place::{Place, wrong};
+use self::shared::Shared;
 
-/// The environment variable with the password of the user in the text of a directory.
-const PASSWORD: &str = "PEREGRINE_ETCD_PASSWORD";
 /// How long a look-up waits for the first answer of the cluster.
 const FIRST_LIMIT: Duration = Duration::from_secs(4);
 /// How long a registration may take.
 const REGISTER_LIMIT: Duration = Duration::from_secs(10);
 /// How long a withdrawal may take.
 const WITHDRAW_LIMIT: Duration = Duration::from_secs(3);
-/// The lease of a server.
-const LEASE_SECONDS: u64 = 10;
 
-/// Lets [`directory::open`] and `$PEREGRINE_DIRECTORY` open directories whose text begins with `etcd:`. Returns
-/// false if another crate has taken the scheme.
-///
-/// The text is `etcd://HOST,HOST:PORT/PREFIX`, or with a user in front, `etcd://USER@HOST/PREFIX`, whose
-/// password is in `$PEREGRINE_ETCD_PASSWORD`. Without a port, it is 2379, and without a prefix, it is
-/// `peregrine`.
+/// Lets [`directory::open`] and `$PEREGRINE_DIRECTORY` open directories whose text begins with `etcd:`.
+/// Returns false if another crate has taken the scheme.
 pub fn install() -> bool {
     directory::add_scheme("etcd", |text| Ok(Arc::new(Etcd::open(text)?)))
 }
@@ -71,58 +99,81 @@ pub fn install() -> bool {
 pub struct Etcd {
     place: Place,
     shared: Arc<Shared>,
-    problem: Arc<Problem>,
     orders: UnboundedSender<Order>,
     next: AtomicU64,
+    /// A forked child has no thread that follows the cluster.
+    process: u32,
 }
 
 impl Etcd {
-    /// Opens the directory at `//HOST,HOST:PORT/PREFIX` (see [`install`]). The cluster is asked in the
-    /// background.
+    /// Opens the directory at `//HOST,HOST:PORT/PREFIX`, which is the text without `etcd:` (see the
+    /// [crate]). The cluster is asked in the background.
     ///
     /// # Errors
-    /// If the text is not valid, or no thread can be started.
+    /// If the text is not valid, a file of TLS cannot be used, or no thread can be started.
     pub fn open(text: &str) -> Result<Self, CallError> {
-        let place = Place::read(text)?;
-        let login = match &place.user {
-            None => None,
-            Some(user) => {
-                let password = std::env::var(PASSWORD).map_err(|_| {
-                    let text = format!("${PASSWORD} has no password for the user `{user}`");
-                    CallError::new(Kind::BadName, Executed::No, text)
-                })?;
-                Some(Login { user: user.clone(), password })
-            }
-        };
-        let no_thread = |error: std::io::Error| {
-            let text = format!("cannot start the thread of the directory: {error}");
-            CallError::new(Kind::Exhausted, Executed::No, text)
-        };
+        let (place, options) = Place::read(text)?;
+        let access = Access::new(options, directory::trusted_variable)?;
+        let gateway = Gateway::new(&place.members, access).map_err(|why| wrong(&why))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(no_thread)?;
         let (orders, mut given) = unbounded_channel();
         let shared = Arc::new(Shared::new(place.clone()));
-        let problem = Arc::new(Problem::default());
-        let (follows, keeps) = (Arc::clone(&shared), Arc::clone(&problem));
-        let at = place.clone();
+        let (follows, at) = (Arc::clone(&shared), place.clone());
         let run = move || {
-            follows.is_own_thread();
             runtime.block_on(async {
-                let gateway = Gateway::new(&at.members, None, login);
                 tokio::select! {
                     () = follow::follow(&gateway, &at, &follows) => {}
-                    () = lease::keep(&gateway, LEASE_SECONDS, &keeps, &mut given) => {}
+                    () = lease::keep(&gateway, &at, &follows, &mut given) => {}
                 }
             });
         };
         let thread = thread::Builder::new().name("peregrine-etcd".to_owned());
         thread.spawn(run).map_err(no_thread)?;
-        Ok(Self { place, shared, problem, orders, next: AtomicU64::new(0) })
+        let process = std::process::id();
+        Ok(Self { place, shared, orders, next: AtomicU64::new(0), process })
     }
 
-    fn unreachable(&self, why: &str) -> CallError {
-        CallError::new(Kind::Unreachable, Executed::No, format!("{}: {why}", self.describe()))
+    /// Returns where the directory is.
+    fn at(&self) -> String {
+        format!("etcd at {} below {}", self.place.members.join(", "), self.place.prefix)
     }
+
+    fn unreachable(&self, phase: Phase, why: &str) -> CallError {
+        let text = format!("{}: {why}", self.at());
+        CallError::new(Kind::Unreachable, Executed::No, text).in_phase(phase)
+    }
+
+    /// # Errors
+    /// If this process was forked after the directory was opened.
+    fn check_process(&self, phase: Phase) -> Result<(), CallError> {
+        match self.process == std::process::id() {
+            true => Ok(()),
+            false => Err(self.unreachable(
+                phase,
+                "the directory was opened before this process was forked: open it again",
+            )),
+        }
+    }
+
+    /// # Errors
+    /// If a name or an identity has a form that would make another key of it.
+    fn check_name(&self, name: &str, phase: Phase) -> Result<(), CallError> {
+        // An address has the same rules for its name.
+        let is_name = name.parse::<Address>().is_ok_and(|address| {
+            address.name() == name && address.place().is_none() && address.path().is_none()
+        });
+        if is_name {
+            return Ok(());
+        }
+        let text = format!("`{name}` cannot be a name");
+        Err(CallError::new(Kind::BadName, Executed::No, text).in_phase(phase))
+    }
+}
+
+fn no_thread(error: std::io::Error) -> CallError {
+    let text = format!("cannot start a thread of the directory: {error}");
+    CallError::new(Kind::Exhausted, Executed::No, text).in_phase(Phase::Resolve)
 }
 
 impl Directory for Etcd {
@@ -130,25 +181,45 @@ impl Directory for Etcd {
         Ok(self.look_up(name)?.addresses().cloned().collect())
     }
 
+    fn is_ordered(&self) -> bool {
+        false
+    }
+
     fn describe(&self) -> String {
-        format!("etcd at {} below {}", self.place.members.join(", "), self.place.prefix)
+        let silence = (self.process == std::process::id()).then(|| self.shared.silence()).flatten();
+        match silence {
+            None => self.at(),
+            Some((age, why)) => {
+                format!("{}, as it was {} s ago ({why})", self.at(), age.as_secs())
+            }
+        }
     }
 
     fn look_up(&self, name: &str) -> Result<Offers, CallError> {
+        self.check_process(Phase::Resolve)?;
         let found = self.shared.look_up(FIRST_LIMIT, |known| known.offers(name));
-        found.map(aged).map_err(|why| self.unreachable(&why))
+        let found = found.map(|(offers, age)| {
+            let mut offers = offers;
+            offers.age = age;
+            offers
+        });
+        found.map_err(|why| self.unreachable(Phase::Resolve, &why))
     }
 
     fn names(&self) -> Result<Vec<String>, CallError> {
+        self.check_process(Phase::Resolve)?;
         let found = self.shared.look_up(FIRST_LIMIT, known::Known::names);
-        found.map(|(names, _)| names).map_err(|why| self.unreachable(&why))
+        found.map(|(names, _)| names).map_err(|why| self.unreachable(Phase::Resolve, &why))
     }
 
     fn register(&self, name: &str, offer: &Offer) -> Result<Standing, CallError> {
+        self.check_process(Phase::Export)?;
+        self.check_name(name, Phase::Export)?;
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let (done, answer) = mpsc::channel();
-        let (key, value) = (self.place.key(name, offer.server()), offer.to_json());
-        let _ = self.orders.send(Order::Register { number, key, value, done });
+        let problem = Arc::<Problem>::default();
+        let (name, offer, tells) = (name.to_owned(), offer.clone(), Arc::clone(&problem));
+        let _ = self.orders.send(Order::Register { number, name, offer, problem: tells, done });
         let orders = self.orders.clone();
         let withdraw = move || {
             let (done, answer) = mpsc::channel();
@@ -157,34 +228,31 @@ impl Directory for Etcd {
             }
         };
         match answer.recv_timeout(REGISTER_LIMIT) {
-            Ok(Ok(())) => {
-                let problem = Arc::clone(&self.problem);
-                Ok(Standing::new(withdraw, move || problem.get()))
-            }
-            Ok(Err(trouble)) => Err(self.unreachable(&trouble.to_string())),
+            Ok(Ok(())) => Ok(Standing::new(withdraw, move || problem.get())),
+            Ok(Err(trouble)) => Err(self.unreachable(Phase::Export, &trouble.to_string())),
             Err(_) => {
                 withdraw();
-                Err(self.unreachable("the cluster does not answer"))
+                Err(self.unreachable(Phase::Export, "the cluster does not answer"))
             }
         }
     }
 
     fn watch(&self, name: &str, watcher: Watcher) -> Result<Standing, CallError> {
         self.look_up(name)?;
-        let number = self.shared.watch(name, watcher);
+        let number = self.shared.watch(name, watcher).map_err(no_thread)?;
         let (ends, tells) = (Arc::clone(&self.shared), Arc::clone(&self.shared));
-        // The thread runs as long as there are senders.
+        // The thread of the directory runs as long as there are senders.
         let orders = self.orders.clone();
         let end = move || {
             ends.unwatch(number);
             drop(orders);
         };
-        Ok(Standing::new(end, move || tells.trouble()))
+        Ok(Standing::new(end, move || tells.problem(number)))
     }
 }
 
 impl fmt::Debug for Etcd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Etcd({})", self.describe())
+        write!(f, "Etcd({})", self.at())
     }
 }

@@ -1,11 +1,19 @@
-//! Where a directory is in an etcd cluster: the text after `etcd:`.
+//! Where a directory is in an etcd cluster, and how to enter it: the text after `etcd:`.
 
-use peregrine::{CallError, Executed, Kind};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use percent_encoding::percent_decode_str;
+use peregrine::{CallError, Executed, Kind, Phase};
 
 /// The port of etcd's clients.
 const PORT: u16 = 2379;
 /// The prefix if the text has none.
 const PREFIX: &str = "peregrine";
+/// The lease of a server, unless the text has another one.
+const LEASE: Duration = Duration::from_secs(10);
+/// The longest time in the text: one day.
+const SECONDS_MAX: u64 = 86_400;
 
 /// The members of a cluster, and the prefix of the keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,26 +22,49 @@ pub(crate) struct Place {
     pub(crate) members: Vec<String>,
     /// Ends with a slash.
     pub(crate) prefix: String,
-    /// The user whose password is in the environment.
+    /// How long the cluster keeps a server that has ended without a withdrawal.
+    pub(crate) lease: Duration,
+    /// How long a server stays known that a cluster without data does not have: three leases, unless the text
+    /// has another time.
+    pub(crate) grace: Duration,
+}
+
+/// What the text says about entering the cluster. What it does not say may be in the environment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Options {
+    pub(crate) ca: Option<PathBuf>,
+    pub(crate) cert: Option<PathBuf>,
+    pub(crate) key: Option<PathBuf>,
     pub(crate) user: Option<String>,
+    pub(crate) password_file: Option<PathBuf>,
+}
+
+/// Returns the error for a text that is not valid. `text` contains no password: see [`Place::read`].
+pub(crate) fn wrong(text: &str) -> CallError {
+    CallError::new(Kind::BadName, Executed::No, text).in_phase(Phase::Resolve)
 }
 
 impl Place {
-    /// Reads `//[USER@]HOST[:PORT],HOST[:PORT]...[/PREFIX]`.
-    pub(crate) fn read(text: &str) -> Result<Self, CallError> {
-        let wrong = |what: &str| {
-            let text = format!(
-                "`etcd:{text}`: {what}; write etcd://HOST,HOST/PREFIX or etcd://USER@HOST/PREFIX"
-            );
-            CallError::new(Kind::BadName, Executed::No, text)
+    /// Reads `//[USER@]HOST[:PORT],HOST[:PORT]...[/PREFIX][?OPTION=VALUE&...]`.
+    pub(crate) fn read(text: &str) -> Result<(Self, Options), CallError> {
+        let (rest, query) = text.split_once('?').unwrap_or((text, ""));
+        // An error must not repeat a password that somebody has written in front of the hosts.
+        let shown = match rest.rsplit_once('@') {
+            Some((_, hosts)) => format!("//...@{hosts}"),
+            None => rest.to_owned(),
         };
-        let rest = text.strip_prefix("//").ok_or_else(|| wrong("`//` is missing"))?;
+        let wrong = |what: &str| {
+            wrong(&format!(
+                "`etcd:{shown}`: {what}; write etcd://HOST,HOST/PREFIX or etcd://USER@HOST/PREFIX"
+            ))
+        };
+        let rest = rest.strip_prefix("//").ok_or_else(|| wrong("`//` is missing"))?;
         let (authority, prefix) = rest.split_once('/').unwrap_or((rest, ""));
         let (user, hosts) = match authority.rsplit_once('@') {
             None => (None, authority),
             Some(("", _)) => return Err(wrong("the user is missing")),
             Some((user, _)) if user.contains(':') => {
-                return Err(wrong("a password belongs into the environment"));
+                return Err(wrong("a password belongs into a file: set `password_file`"));
             }
             Some((user, hosts)) => (Some(user.to_owned()), hosts),
         };
@@ -54,8 +85,35 @@ impl Place {
         });
         let members = members.collect::<Result<Vec<_>, _>>()?;
         let prefix = prefix.trim_end_matches('/');
-        let prefix = if prefix.is_empty() { PREFIX } else { prefix };
-        Ok(Self { members, prefix: format!("/{prefix}/"), user })
+        let prefix = format!("/{}/", if prefix.is_empty() { PREFIX } else { prefix });
+        let (mut lease, mut grace) = (LEASE, None);
+        let mut options = Options { user, ..Options::default() };
+        for option in query.split('&').filter(|option| !option.is_empty()) {
+            let (name, value) = option.split_once('=').unwrap_or((option, ""));
+            let value = percent_decode_str(value).decode_utf8().unwrap_or_default();
+            if value.is_empty() {
+                return Err(wrong("an option has no value"));
+            }
+            let path = || Some(PathBuf::from(&*value));
+            let seconds = || match value.parse() {
+                Ok(seconds @ 1..=SECONDS_MAX) => Ok(Duration::from_secs(seconds)),
+                _ => Err(wrong("a time is not a number of seconds between 1 and 86400")),
+            };
+            match name {
+                "ca" => options.ca = path(),
+                "cert" => options.cert = path(),
+                "key" => options.key = path(),
+                "password_file" => options.password_file = path(),
+                "lease_s" => lease = seconds()?,
+                "grace_s" => grace = Some(seconds()?),
+                "password" => {
+                    return Err(wrong("a password belongs into a file: set `password_file`"));
+                }
+                _ => return Err(wrong("an option is not known")),
+            }
+        }
+        let grace = grace.unwrap_or(lease * 3);
+        Ok((Self { members, prefix, lease, grace }, options))
     }
 
     /// Returns the key of a server of a name.
@@ -63,9 +121,11 @@ impl Place {
         format!("{}{name}/{server}", self.prefix)
     }
 
-    /// Returns the name and the server of a key. `None`: the key is not one of a directory.
+    /// Returns the name and the server of a key. The server is empty if the key has none. `None`: the key is
+    /// not one of the directory.
     pub(crate) fn name_of<'a>(&self, key: &'a str) -> Option<(&'a str, &'a str)> {
-        key.strip_prefix(&*self.prefix)?.split_once('/')
+        let rest = key.strip_prefix(&*self.prefix)?;
+        Some(rest.split_once('/').unwrap_or((rest, "")))
     }
 
     /// Returns the first key after all keys of the directory.
@@ -83,8 +143,8 @@ mod tests {
     #[test]
     fn places_are_read() {
         let read = |text| {
-            let place = Place::read(text).unwrap();
-            (place.members.join(" "), place.prefix, place.user)
+            let (place, options) = Place::read(text).unwrap();
+            (place.members.join(" "), place.prefix, options.user)
         };
         let own = |members: &str, prefix: &str, user: Option<&str>| {
             (members.to_owned(), prefix.to_owned(), user.map(str::to_owned))
@@ -92,6 +152,27 @@ mod tests {
         assert_eq!(read("//a"), own("a:2379", "/peregrine/", None));
         assert_eq!(read("//a:1,[::1],[::1]:7/p/q/"), own("a:1 [::1]:2379 [::1]:7", "/p/q/", None));
         assert_eq!(read("//me@a,b/p"), own("a:2379 b:2379", "/p/", Some("me")));
+        assert_eq!(read("//me@a,b?lease_s=3"), own("a:2379 b:2379", "/peregrine/", Some("me")));
+    }
+
+    #[test]
+    fn options_are_read() {
+        let text =
+            "//me@a/p?ca=/c/a%26b&cert=c.pem&key=k.pem&password_file=/p&lease_s=3&grace_s=60";
+        let (place, options) = Place::read(text).unwrap();
+        assert_eq!((place.lease, place.grace), (Duration::from_secs(3), Duration::from_secs(60)));
+        let path = |text: &str| Some(PathBuf::from(text));
+        let expected = Options {
+            ca: path("/c/a&b"),
+            cert: path("c.pem"),
+            key: path("k.pem"),
+            user: Some("me".to_owned()),
+            password_file: path("/p"),
+        };
+        assert_eq!(options, expected);
+        let (place, options) = Place::read("//a").unwrap();
+        assert_eq!((place.lease, place.grace), (LEASE, LEASE * 3));
+        assert_eq!(options, Options::default());
     }
 
     #[test]
@@ -104,21 +185,27 @@ mod tests {
             ("//a:x", "a port is not valid"),
             ("//a:0", "a port is not valid"),
             ("//@a", "the user is missing"),
-            ("//me:secret@a", "a password belongs into the environment"),
+            ("//me:secret@a", "a password belongs into a file"),
+            ("//a?password=secret", "a password belongs into a file"),
+            ("//a?ca", "an option has no value"),
+            ("//a?ca=%FF", "an option has no value"),
+            ("//a?lease_s=0", "a time is not a number of seconds"),
+            ("//a?lease=5", "an option is not known"),
         ] {
             let error = Place::read(text).unwrap_err();
-            assert_eq!(error.kind(), Kind::BadName);
+            assert_eq!((error.kind(), error.phase()), (Kind::BadName, Phase::Resolve));
             assert!(error.to_string().contains(what), "{error}");
+            assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
         }
     }
 
     #[test]
     fn keys_are_divided_as_they_are_made() {
-        let place = Place::read("//a/p").unwrap();
+        let (place, _) = Place::read("//a/p").unwrap();
         let key = place.key("files", "fs1");
         assert_eq!(key, "/p/files/fs1");
         assert_eq!(place.name_of(&key), Some(("files", "fs1")));
-        assert_eq!(place.name_of("/p/files"), None);
+        assert_eq!(place.name_of("/p/files"), Some(("files", "")));
         assert_eq!(place.name_of("/q/files/fs1"), None);
         assert_eq!(place.end(), "/p0");
     }

@@ -1,23 +1,20 @@
-//! What the threads of a program and the thread of the directory share: what is known, and whose watches are
-//! to be told of changes.
+//! What the threads of a program and the thread of the directory share: what is known, and since when the
+//! cluster has not answered.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, ThreadId};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use peregrine::directory::{Offers, Watcher};
-use serde_json::Value;
+use peregrine::directory::{Offer, Offers, Watcher};
+use tokio::sync::Notify;
 
-use crate::known::Known;
+use crate::known::{Claim, Known};
 use crate::place::Place;
+use crate::watches::Watches;
 
-/// A watch of one name.
-struct Watching {
-    number: u64,
-    name: String,
-    watcher: Arc<Mutex<Watcher>>,
-}
+/// How long the first look-up waits after an attempt has failed, for a cluster that begins at the same time.
+const FAILED_LIMIT: Duration = Duration::from_secs(1);
 
 struct State {
     known: Known,
@@ -27,61 +24,51 @@ struct State {
     is_current: bool,
     /// Why not.
     trouble: Option<String>,
-    watching: Vec<Watching>,
-    next: u64,
 }
 
 /// What is known, and the watches.
 pub(crate) struct Shared {
+    opened: Instant,
     state: Mutex<State>,
-    /// Notified after the first reading.
-    has_read: Condvar,
-    /// The thread of the directory, which calls the watchers.
-    own: Mutex<Option<ThreadId>>,
+    /// Notified after the first reading, and after a failure.
+    has_tried: Condvar,
+    /// Notified when something new is known, for the registrations.
+    pub(crate) has_learnt: Notify,
+    watches: Watches,
 }
 
 impl Shared {
     pub(crate) fn new(place: Place) -> Self {
-        let state = State {
-            known: Known::nothing(place),
-            heard: None,
-            is_current: false,
-            trouble: None,
-            watching: Vec::new(),
-            next: 0,
-        };
-        Self { state: Mutex::new(state), has_read: Condvar::new(), own: Mutex::new(None) }
+        let known = Known::nothing(place);
+        let state = State { known, heard: None, is_current: false, trouble: None };
+        Self {
+            opened: Instant::now(),
+            state: Mutex::new(state),
+            has_tried: Condvar::new(),
+            has_learnt: Notify::new(),
+            watches: Watches::default(),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says that the current thread calls the watchers.
-    pub(crate) fn is_own_thread(&self) {
-        *self.own.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread::current().id());
+    /// Returns what `get` returns for what is known.
+    pub(crate) fn with_known<T>(&self, get: impl FnOnce(&Known) -> T) -> T {
+        get(&self.state().known)
     }
 
-    /// Returns the revision up to which changes are known.
-    pub(crate) fn revision(&self) -> i64 {
-        self.state().known.revision
-    }
-
-    /// Changes what is known, and tells the watchers.
+    /// Changes what is known, and lets the watchers be called.
     pub(crate) fn learn(&self, change: impl FnOnce(&mut Known) -> BTreeSet<String>) {
         let mut state = self.state();
         let changed = change(&mut state.known);
         (state.heard, state.is_current, state.trouble) = (Some(Instant::now()), true, None);
-        let told: Vec<_> = state
-            .watching
-            .iter()
-            .filter(|one| changed.contains(&one.name))
-            .map(|one| (Arc::clone(&one.watcher), state.known.offers(&one.name)))
-            .collect();
         drop(state);
-        self.has_read.notify_all();
-        for (watcher, offers) in told {
-            (watcher.lock().unwrap_or_else(PoisonError::into_inner))(offers);
+        self.has_tried.notify_all();
+        self.has_learnt.notify_one();
+        if !changed.is_empty() {
+            self.watches.changed(&changed);
         }
     }
 
@@ -89,6 +76,8 @@ impl Shared {
     pub(crate) fn lose(&self, why: String) {
         let mut state = self.state();
         (state.is_current, state.trouble) = (false, Some(why));
+        drop(state);
+        self.has_tried.notify_all();
     }
 
     /// Waits for the first reading, and returns what `get` returns for what is known, with its age.
@@ -100,10 +89,15 @@ impl Shared {
         limit: Duration,
         get: impl FnOnce(&Known) -> T,
     ) -> Result<(T, Option<Duration>), String> {
-        let state = self.state();
-        let is_waiting = |state: &mut State| state.heard.is_none();
-        let waited = self.has_read.wait_timeout_while(state, limit, is_waiting);
-        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let is_first = |state: &mut State| state.heard.is_none() && state.trouble.is_none();
+        let waited = self.has_tried.wait_timeout_while(self.state(), limit, is_first);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let left = (self.opened + FAILED_LIMIT).saturating_duration_since(Instant::now());
+        if state.heard.is_none() && !left.is_zero() {
+            let is_unheard = |state: &mut State| state.heard.is_none();
+            let waited = self.has_tried.wait_timeout_while(state, left, is_unheard);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
         let Some(heard) = state.heard else {
             let why = state.trouble.clone();
             return Err(why.unwrap_or_else(|| "the cluster has not answered yet".to_owned()));
@@ -112,35 +106,37 @@ impl Shared {
         Ok((get(&state.known), age))
     }
 
-    /// Begins a watch: tells `watcher` what is known. Returns the number of the watch.
-    pub(crate) fn watch(&self, name: &str, watcher: Watcher) -> u64 {
-        let watcher = Arc::new(Mutex::new(watcher));
-        let own = Arc::clone(&watcher);
-        // A change that comes now waits for this lock, so the watcher is told what is known first.
-        let mut first = own.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut state = self.state();
-        let number = state.next;
-        state.next += 1;
-        state.watching.push(Watching { number, name: name.to_owned(), watcher });
-        let offers = state.known.offers(name);
-        drop(state);
-        first(offers);
-        number
+    /// Begins a watch, and calls `watcher` with what is known. Returns the number of the watch.
+    ///
+    /// # Errors
+    /// If the thread for watchers cannot be started.
+    pub(crate) fn watch(self: &Arc<Self>, name: &str, watcher: Watcher) -> std::io::Result<u64> {
+        let shared = Arc::clone(self);
+        let start = move || {
+            let thread = thread::Builder::new().name("peregrine-watch".to_owned());
+            let run = move || shared.watches.run(|name| shared.offers(name));
+            Ok(thread.spawn(run)?.thread().id())
+        };
+        self.watches.begin(name, watcher, || self.offers(name), start)
     }
 
-    /// Ends a watch. When this function returns, the watcher does not run any more, unless it has called this
-    /// function.
+    fn offers(&self, name: &str) -> Offers {
+        let state = self.state();
+        let age = state.heard.filter(|_| !state.is_current).map(|heard| heard.elapsed());
+        let mut offers = state.known.offers(name);
+        offers.age = age;
+        offers
+    }
+
+    /// Ends a watch.
     pub(crate) fn unwatch(&self, number: u64) {
-        let mut state = self.state();
-        let at = state.watching.iter().position(|one| one.number == number);
-        let ended = at.map(|at| state.watching.swap_remove(at));
-        drop(state);
-        let own = *self.own.lock().unwrap_or_else(PoisonError::into_inner);
-        if own != Some(thread::current().id())
-            && let Some(ended) = &ended
-        {
-            drop(ended.watcher.lock().unwrap_or_else(PoisonError::into_inner));
-        }
+        self.watches.end(number);
+    }
+
+    /// Returns why a watch does not work now.
+    pub(crate) fn problem(&self, number: u64) -> Option<String> {
+        let panicked = || self.watches.has_panicked(number);
+        self.trouble().or_else(|| panicked().then(|| "the watcher panicked".to_owned()))
     }
 
     /// Returns why changes are not noticed now.
@@ -148,14 +144,24 @@ impl Shared {
         self.state().trouble.clone()
     }
 
-    /// Takes one answer of a watch.
-    pub(crate) fn take(&self, answer: &Value) {
-        self.learn(|known| known.change(answer));
+    /// Returns how long the cluster has not answered, and why. `None`: it answers, or never has.
+    pub(crate) fn silence(&self) -> Option<(Duration, String)> {
+        let state = self.state();
+        let heard = state.heard.filter(|_| !state.is_current)?;
+        Some((heard.elapsed(), state.trouble.clone().unwrap_or_default()))
     }
-}
 
-/// Returns what is known with its age.
-pub(crate) fn aged((mut offers, age): (Offers, Option<Duration>)) -> Offers {
-    offers.age = age;
-    offers
+    /// Returns what the cluster has at the key of a registration that was written at `revision`. `None`: that
+    /// is not known now.
+    pub(crate) fn claim(
+        &self,
+        name: &str,
+        offer: &Offer,
+        lease: i64,
+        revision: i64,
+    ) -> Option<Claim> {
+        let state = self.state();
+        let is_known = state.is_current && state.known.revision >= revision;
+        is_known.then(|| state.known.claim(name, offer, lease))
+    }
 }

@@ -1,171 +1,26 @@
-//! Tests the directory with real members of etcd, which are killed, paused, cut off and begun anew. Without the
-//! program `etcd`, the tests are skipped.
+//! Tests the directory with real members of etcd, which are killed, paused, cut off and begun anew. Without
+//! the program `etcd`, the tests are skipped.
 
-use std::io::{Read as _, Write as _};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+mod support;
+
 use std::sync::{Arc, Mutex, mpsc};
-use std::thread;
-use std::time::{Duration, Instant};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use peregrine::directory::{Directory, Offer, Offers};
+use peregrine::directory::{self, Directory, Offer, Offers};
+use peregrine::{BindOptions, ExportOptions, Kind, Phase, Server, interface};
 use peregrine_etcd::Etcd;
-use serde_json::{Value, json};
+use serde_json::json;
+use support::{Cable, Cluster, encoded, names_of, offer, servers, signal, until};
 
-/// A member of a cluster.
-struct Member {
-    client: u16,
-    arguments: Vec<String>,
-    data: tempfile::TempDir,
-    process: Option<Child>,
+#[interface]
+trait Desk {
+    fn number(&self) -> peregrine::Result<u32>;
 }
 
-/// A cluster, whose members are killed when this value is dropped.
-struct Cluster(Vec<Member>);
+struct Numbered(u32);
 
-impl Member {
-    fn start(&mut self) {
-        let mut command = Command::new("etcd");
-        command.args(&self.arguments).arg("--data-dir").arg(self.data.path().join("data"));
-        let quiet = command.stdout(Stdio::null()).stderr(Stdio::null()).stdin(Stdio::null());
-        self.process = Some(quiet.spawn().expect("etcd starts"));
-    }
-
-    fn kill(&mut self) {
-        if let Some(mut process) = self.process.take() {
-            process.kill().expect("a member to kill");
-            process.wait().expect("a member to wait for");
-        }
-    }
-
-    /// Makes a request of this member.
-    fn ask(&self, what: &str, body: &Value) -> Option<Value> {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.client)).ok()?;
-        stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
-        let body = body.to_string();
-        let head = format!("POST /v3/{what} HTTP/1.0\r\nContent-Length: {}\r\n\r\n", body.len());
-        stream.write_all((head + &body).as_bytes()).ok()?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).ok()?;
-        let (head, body) = answer.split_once("\r\n\r\n")?;
-        head.contains(" 200 ").then(|| serde_json::from_str(body).ok())?
-    }
-}
-
-impl Cluster {
-    /// Starts a cluster, and waits until it has a leader. `None`: there is no `etcd` on this machine.
-    fn start(count: usize) -> Option<Self> {
-        if Command::new("etcd").arg("--version").output().is_err() {
-            println!("skipped: there is no etcd");
-            return None;
-        }
-        // The ports are free at the same time, so they differ.
-        let ports: Vec<TcpListener> =
-            (0..2 * count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let port = |at: usize| ports[at].local_addr().unwrap().port();
-        let peers: Vec<String> =
-            (0..count).map(|n| format!("m{n}=http://127.0.0.1:{}", port(count + n))).collect();
-        let members = (0..count).map(|n| {
-            let (own, peer) = (format!("http://127.0.0.1:{}", port(n)), &peers[n][3..]);
-            let arguments = [
-                ("--name", format!("m{n}")),
-                ("--listen-client-urls", own.clone()),
-                ("--advertise-client-urls", own),
-                ("--listen-peer-urls", peer.to_owned()),
-                ("--initial-advertise-peer-urls", peer.to_owned()),
-                ("--initial-cluster", peers.join(",")),
-                ("--initial-cluster-token", format!("peregrine-{}", std::process::id())),
-                ("--heartbeat-interval", "100".to_owned()),
-                ("--election-timeout", "1000".to_owned()),
-            ];
-            let arguments =
-                arguments.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
-            let data = tempfile::tempdir().unwrap();
-            Member { client: port(n), arguments: arguments.collect(), data, process: None }
-        });
-        let mut cluster = Self(members.collect());
-        drop(ports);
-        cluster.0.iter_mut().for_each(Member::start);
-        cluster.until_it_answers();
-        Some(cluster)
-    }
-
-    fn until_it_answers(&self) {
-        let all = json!({ "key": encoded("/x") });
-        until("the cluster answers", || {
-            self.0.iter().any(|one| one.ask("kv/range", &all).is_some())
-        });
-    }
-
-    /// Returns the text of a directory in this cluster.
-    fn text(&self, prefix: &str) -> String {
-        let members: Vec<_> =
-            self.0.iter().map(|one| format!("127.0.0.1:{}", one.client)).collect();
-        format!("//{}/{prefix}", members.join(","))
-    }
-
-    fn open(&self, prefix: &str) -> Etcd {
-        Etcd::open(&self.text(prefix)).unwrap()
-    }
-
-    /// Makes a request of the first member that answers.
-    fn ask(&self, what: &str, body: &Value) -> Value {
-        let mut answer = None;
-        until("a member answers", || {
-            answer = self.0.iter().find_map(|one| one.ask(what, body));
-            answer.is_some()
-        });
-        answer.unwrap()
-    }
-
-    /// Returns the number of the member that leads.
-    fn leader(&self) -> usize {
-        let id = |value: &Value| value.as_str().map(str::to_owned);
-        let mut found = None;
-        until("the cluster has a leader", || {
-            found = self.0.iter().position(|one| {
-                let status = one.ask("maintenance/status", &json!({}));
-                status.is_some_and(|status| {
-                    let leader = id(&status["leader"]);
-                    leader.is_some() && leader == id(&status["header"]["member_id"])
-                })
-            });
-            found.is_some()
-        });
-        found.unwrap()
-    }
-}
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        self.0.iter_mut().for_each(Member::kill);
-    }
-}
-
-fn encoded(text: &str) -> String {
-    STANDARD.encode(text)
-}
-
-fn offer(server: &str) -> Offer {
-    Offer::new(server, [format!("files@{server}.example.org:7000")]).unwrap()
-}
-
-fn names_of(offers: &Offers) -> Vec<String> {
-    offers.servers.iter().map(|one| one.server().to_owned()).collect()
-}
-
-fn servers(directory: &Etcd) -> Vec<String> {
-    names_of(&directory.look_up("files").unwrap())
-}
-
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let limit = Instant::now() + Duration::from_secs(60);
-    while !holds() {
-        assert!(Instant::now() < limit, "timed out while waiting: {what}");
-        thread::sleep(Duration::from_millis(10));
+impl Desk for Numbered {
+    fn number(&self) -> peregrine::Result<u32> {
+        Ok(self.0)
     }
 }
 
@@ -207,11 +62,13 @@ fn names_stay_known_while_the_cluster_is_away() {
     until("the registration is in doubt", || registered.problem().is_some());
     let refused = directory.register("files", &offer("b")).unwrap_err();
     assert!(refused.to_string().contains("etcd at 127.0.0.1"), "{refused}");
+    assert_eq!((refused.kind(), refused.phase()), (Kind::Unreachable, Phase::Export));
     let stranger = cluster.open("p").look_up("files").unwrap_err();
-    assert_eq!(stranger.kind(), peregrine::Kind::Unreachable, "{stranger}");
+    assert_eq!((stranger.kind(), stranger.phase()), (Kind::Unreachable, Phase::Resolve));
+    assert!(directory.describe().contains(" s ago (no member"), "{}", directory.describe());
     cluster.0[0].start();
     until("the cluster is heard again", || directory.look_up("files").unwrap().age.is_none());
-    until("the registration stands", || registered.problem().is_none());
+    until("the registration is in the cluster", || registered.problem().is_none());
     assert_eq!(servers(&directory), ["a"]);
 }
 
@@ -222,10 +79,7 @@ fn cluster_that_begins_anew_gets_the_registrations_again() {
     let _registered = own.register("files", &offer("a")).unwrap();
     (0..20).for_each(|_| drop(own.register("disk", &offer("b")).unwrap()));
     until("the server is known", || servers(&other) == ["a"]);
-    cluster.0[0].kill();
-    std::fs::remove_dir_all(cluster.0[0].data.path().join("data")).unwrap();
-    cluster.0[0].start();
-    cluster.until_it_answers();
+    cluster.begin_anew();
     until("the server is known again", || {
         let found = other.look_up("files").unwrap();
         found.age.is_none() && names_of(&found) == ["a"]
@@ -262,7 +116,7 @@ fn dead_leader_is_replaced_without_a_loss() {
         later.is_some()
     });
     until("changes are seen", || servers(&other) == ["a", "b"]);
-    until("all is well", || {
+    until("the registration is in the cluster", || {
         registered.problem().is_none() && other.look_up("files").unwrap().age.is_none()
     });
     cluster.0[leader].start();
@@ -285,58 +139,6 @@ fn member_without_the_others_is_left() {
     }
     until("the cluster is heard again", || other.look_up("files").unwrap().age.is_none());
     until("the server is registered", || servers(&other) == ["a"]);
-}
-
-fn signal(member: &Member, signal: &str) {
-    let process = member.process.as_ref().unwrap().id().to_string();
-    let sent = Command::new("kill").args([&format!("-{signal}"), &process]).status().unwrap();
-    assert!(sent.success());
-}
-
-/// Passes on connections to one port until it is cut.
-struct Cable {
-    address: SocketAddr,
-    is_cut: Arc<AtomicBool>,
-    open: Arc<Mutex<Vec<TcpStream>>>,
-}
-
-impl Cable {
-    fn to(port: u16) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let (is_cut, open) = (Arc::new(AtomicBool::new(false)), Arc::<Mutex<Vec<_>>>::default());
-        let (cut, all) = (Arc::clone(&is_cut), Arc::clone(&open));
-        thread::spawn(move || {
-            for near in listener.incoming().flatten() {
-                if cut.load(Ordering::SeqCst) {
-                    continue;
-                }
-                let Ok(far) = TcpStream::connect(("127.0.0.1", port)) else { continue };
-                for (mut from, mut to) in [
-                    (near.try_clone().unwrap(), far.try_clone().unwrap()),
-                    (far.try_clone().unwrap(), near.try_clone().unwrap()),
-                ] {
-                    thread::spawn(move || {
-                        let _ = std::io::copy(&mut from, &mut to);
-                        let _ = to.shutdown(Shutdown::Both);
-                    });
-                }
-                all.lock().unwrap().extend([near, far]);
-            }
-        });
-        Self { address, is_cut, open }
-    }
-
-    fn cut(&self) {
-        self.is_cut.store(true, Ordering::SeqCst);
-        for stream in self.open.lock().unwrap().drain(..) {
-            let _ = stream.shutdown(Shutdown::Both);
-        }
-    }
-
-    fn mend(&self) {
-        self.is_cut.store(false, Ordering::SeqCst);
-    }
 }
 
 #[test]
@@ -376,8 +178,278 @@ fn garbage_below_the_prefix_is_ignored_and_told() {
     {
         cluster.ask("kv/put", &json!({ "key": encoded(key), "value": encoded(value) }));
     }
-    until("the garbage is told", || !directory.look_up("files").unwrap().remarks.is_empty());
+    until("the garbage is told", || directory.look_up("files").unwrap().remarks.len() == 3);
     let found = directory.look_up("files").unwrap();
     assert_eq!(names_of(&found), ["a"]);
-    assert!(found.remarks[0].starts_with("/p/files/x: EOF"), "{:?}", found.remarks);
+    let begins = ["/p/files: the key names no server", "/p/files/a/b: ", "/p/files/x: EOF"];
+    assert_eq!(found.remarks.len(), begins.len(), "{:?}", found.remarks);
+    for (remark, begin) in found.remarks.iter().zip(begins) {
+        assert!(remark.starts_with(begin), "{remark}");
+    }
+}
+
+#[test]
+fn names_stay_known_for_a_grace_time_if_all_data_are_lost() {
+    let Some(mut cluster) = Cluster::start(3) else { return };
+    let open = || Etcd::open(&cluster.text("p?lease_s=2&grace_s=10")).unwrap();
+    let (own, other) = (open(), open());
+    let _registered = own.register("files", &offer("a")).unwrap();
+    // The server of this key does not live any more, and its key never ends.
+    let dead = json!({ "key": encoded("/p/files/b"), "value": encoded(&offer("b").to_json()) });
+    cluster.ask("kv/put", &dead);
+    until("both servers are known", || servers(&other) == ["a", "b"]);
+    let (sender, changes) = mpsc::channel();
+    let _watch = other.watch("files", Box::new(move |now| sender.send(now).unwrap())).unwrap();
+    assert_eq!(names_of(&changes.recv().unwrap()), ["a", "b"]);
+    cluster.begin_anew();
+    let mut has_remark = false;
+    loop {
+        let now: Offers = changes.recv().unwrap();
+        has_remark |= now.remarks.iter().any(|one| one.contains("the cluster was begun anew"));
+        let names = names_of(&now);
+        assert!(names.contains(&"a".to_owned()), "a living server was never unknown: {now:?}");
+        if names == ["a"] {
+            break;
+        }
+    }
+    assert!(has_remark, "the loss is told");
+    assert!(other.look_up("files").unwrap().remarks.is_empty());
+}
+
+#[test]
+fn server_that_is_cut_off_is_left_out_and_registers_again() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    let cable = Cable::to(cluster.0[0].client);
+    let cut_off = Etcd::open(&format!("//{}/p?lease_s=2", cable.address)).unwrap();
+    let (own, other) = (cluster.open("p"), cluster.open("p"));
+    let behind = cut_off.register("files", &offer("a")).unwrap();
+    let before = own.register("files", &offer("b")).unwrap();
+    until("both servers are known", || {
+        servers(&other) == ["a", "b"] && servers(&cut_off) == ["a", "b"]
+    });
+    cable.cut();
+    until("the lease of the server that is cut off is over", || servers(&other) == ["b"]);
+    until("the server knows it", || behind.problem().is_some());
+    assert_eq!(before.problem(), None);
+    // The server that is cut off still knows the names.
+    assert_eq!(servers(&cut_off), ["a", "b"]);
+    cable.mend();
+    until("the server is registered again", || servers(&other) == ["a", "b"]);
+    until("the server knows it", || behind.problem().is_none());
+}
+
+#[test]
+fn compaction_does_not_disturb_a_watch() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    let (own, other) = (cluster.open("p"), cluster.open("p"));
+    let (sender, changes) = mpsc::channel();
+    let _watch = other.watch("files", Box::new(move |now| sender.send(now).unwrap())).unwrap();
+    assert!(names_of(&changes.recv().unwrap()).is_empty());
+    let watches = cluster.requests("Watch");
+    for _ in 0..3 {
+        let registered = own.register("files", &offer("a")).unwrap();
+        assert_eq!(names_of(&changes.recv().unwrap()), ["a"]);
+        let now = cluster.ask("kv/range", &json!({ "key": encoded("/x") }));
+        cluster.ask("kv/compaction", &json!({ "revision": now["header"]["revision"] }));
+        drop(registered);
+        assert!(names_of(&changes.recv().unwrap()).is_empty());
+    }
+    assert_eq!(cluster.requests("Watch"), watches, "no watch had to begin again");
+}
+
+#[test]
+fn lost_key_is_written_again() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    let (own, other) = (cluster.open("p?lease_s=3600"), cluster.open("p"));
+    let registered = own.register("files", &offer("a")).unwrap();
+    until("the server is known", || servers(&other) == ["a"]);
+    let (sender, changes) = mpsc::channel();
+    let _watch = other.watch("files", Box::new(move |now| sender.send(now).unwrap())).unwrap();
+    assert_eq!(names_of(&changes.recv().unwrap()), ["a"]);
+    cluster.ask("kv/deleterange", &json!({ "key": encoded("/p/files/a") }));
+    assert!(names_of(&changes.recv().unwrap()).is_empty());
+    // The next renewal is in 20 minutes.
+    assert_eq!(names_of(&changes.recv().unwrap()), ["a"]);
+    drop(registered);
+}
+
+#[test]
+fn later_server_of_one_identity_counts_and_the_earlier_one_is_told() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    let (one, two, other) = (cluster.open("p"), cluster.open("p"), cluster.open("p"));
+    let known = || other.look_up("files").unwrap().servers;
+    let earlier = one.register("files", &offer("a")).unwrap();
+    until("the server is known", || known() == [offer("a")]);
+    let moved = Offer::new("a", ["files@elsewhere.example.org:7000"]).unwrap();
+    let later = two.register("files", &moved).unwrap();
+    until("the later one counts", || known() == [moved.clone()]);
+    until("the earlier one is told", || {
+        earlier.problem().is_some_and(|problem| problem.contains("another server"))
+    });
+    assert_eq!(later.problem(), None);
+    drop(later);
+    until("the earlier one counts again", || known() == [offer("a")]);
+    until("the earlier one is told", || earlier.problem().is_none());
+    // The end of the earlier one does not remove the key of the later one.
+    let later = two.register("files", &moved).unwrap();
+    drop(earlier);
+    let last = one.register("files", &offer("b")).unwrap();
+    until("both servers are known", || known() == [moved.clone(), offer("b")]);
+    // Two registrations of one process with one key.
+    let again = one.register("files", &offer("b")).unwrap();
+    drop(last);
+    let seen = one.register("files", &offer("c")).unwrap();
+    until("a later change is known", || known() == [moved.clone(), offer("b"), offer("c")]);
+    drop((again, later, seen));
+    until("nothing is left", || known().is_empty());
+}
+
+#[test]
+fn two_servers_with_one_address_count_once() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    let directory = cluster.open("p");
+    let at = |server: &str| Offer::new(server, ["files@gate.example.org:7000"]).unwrap();
+    let (old, new) = (at("old"), at("new"));
+    let _both = (directory.register("files", &old), directory.register("files", &new));
+    until("the mistake is told", || {
+        let found = directory.look_up("files").unwrap();
+        found.remarks.iter().any(|one| one.contains("has the same addresses"))
+    });
+    assert_eq!(servers(&directory).len(), 1);
+}
+
+#[test]
+fn process_reads_once_and_has_one_watch() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    let methods = ["Range", "Watch", "Put", "LeaseGrant", "LeaseKeepAlive", "Txn", "Authenticate"];
+    let counts = || methods.map(|method| cluster.requests(method));
+    let before = counts();
+    assert!(
+        peregrine_etcd::install() && peregrine_etcd::install(),
+        "the second call changes nothing"
+    );
+    let text = format!("etcd:{}", cluster.text("p?lease_s=3600"));
+    let (directory, same) = (directory::open(&text).unwrap(), directory::open(&text).unwrap());
+    assert!(Arc::ptr_eq(&directory, &same));
+    let changes = ["files", "disk", "files"].map(|name| {
+        let (sender, changes) = mpsc::channel();
+        let watch = same.watch(name, Box::new(move |now| sender.send(names_of(&now)).unwrap()));
+        assert!(changes.recv().unwrap().is_empty());
+        (watch.unwrap(), changes)
+    });
+    for n in 0..1000 {
+        directory.look_up("files").unwrap();
+        directory.look_up(&format!("unknown-{n}")).unwrap();
+        directory.names().unwrap();
+    }
+    let _files = directory.register("files", &offer("a")).unwrap();
+    let disk = directory.register("disk", &offer("b")).unwrap();
+    assert_eq!([&changes[0], &changes[2]].map(|one| one.1.recv().unwrap()), [["a"], ["a"]]);
+    assert_eq!(changes[1].1.recv().unwrap(), ["b"]);
+    drop(disk);
+    assert!(changes[1].1.recv().unwrap().is_empty());
+    let did = [1, 1, 2, 1, 0, 1, 0];
+    let now = counts();
+    let differences: Vec<u64> = now.iter().zip(before).map(|(now, before)| now - before).collect();
+    assert_eq!(differences, did, "{methods:?}");
+}
+
+#[test]
+fn watcher_that_waits_delays_no_renewal() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    let (own, other) = (cluster.open("p?lease_s=1"), cluster.open("p"));
+    let ((runs, ran), (go, continues)) = (mpsc::channel(), mpsc::channel::<()>());
+    let mut calls = 0;
+    let waits = Box::new(move |_: Offers| {
+        calls += 1;
+        if calls == 2 {
+            runs.send(()).unwrap();
+            let _ = continues.recv();
+        }
+    });
+    let watch = own.watch("files", waits).unwrap();
+    let registered = own.register("files", &offer("a")).unwrap();
+    ran.recv().unwrap();
+    let renewed = cluster.requests("LeaseKeepAlive");
+    until("the lease is renewed", || cluster.requests("LeaseKeepAlive") > renewed + 5);
+    assert_eq!(servers(&own), ["a"]);
+    until("the server is known", || servers(&other) == ["a"]);
+    go.send(()).unwrap();
+    drop((watch, registered));
+}
+
+#[test]
+fn watch_survives_a_panic_and_can_end_itself() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    let directory = cluster.open("p");
+    let mut calls = 0;
+    let panics = Box::new(move |_: Offers| {
+        calls += 1;
+        assert!(calls != 2, "the watcher panics at the first change");
+    });
+    let watch = directory.watch("files", panics).unwrap();
+    let _one = directory.register("files", &offer("a")).unwrap();
+    until("the panic is told", || {
+        watch.problem().is_some_and(|problem| problem.contains("panicked"))
+    });
+    let own: Arc<Mutex<Option<_>>> = Arc::default();
+    let (held, (sender, ended)) = (Arc::clone(&own), mpsc::channel());
+    let ends = Box::new(move |now: Offers| {
+        if now.servers.len() == 2 {
+            drop(held.lock().unwrap().take());
+            sender.send(()).unwrap();
+        }
+    });
+    *own.lock().unwrap() = Some(directory.watch("files", ends).unwrap());
+    let _two = directory.register("files", &offer("b")).unwrap();
+    ended.recv().unwrap();
+    assert!(ended.recv().is_err(), "the watcher was dropped");
+    until("the watcher runs again", || watch.problem().is_none());
+}
+
+#[test]
+fn clients_bind_to_known_names_while_the_cluster_is_away() {
+    let Some(mut cluster) = Cluster::start(1) else { return };
+    let names: Arc<dyn Directory> = Arc::new(cluster.open("p"));
+    let options = ExportOptions::default().networks_only();
+    let name = format!("etcd-desk-{}", std::process::id());
+    let server = Server::new().export_with(&name, DeskServer::new(Numbered(7)), options).unwrap();
+    let server = server.listen("127.0.0.1:0").unwrap().advertise("127.0.0.1").unwrap();
+    let running = server.register_in(Arc::clone(&names)).spawn().unwrap();
+    let options = BindOptions::default().directory(Arc::clone(&names));
+    until("the server is known", || names.look_up(&name).unwrap().servers.len() == 1);
+    assert_eq!(DeskClient::bind_with(&name, &options).unwrap().number().unwrap(), 7);
+    cluster.0[0].kill();
+    until("the loss is noticed", || names.look_up(&name).unwrap().age.is_some());
+    for _ in 0..10 {
+        assert_eq!(DeskClient::bind_with(&name, &options).unwrap().number().unwrap(), 7);
+    }
+    let (explanation, bound) = peregrine::explain(&name, &options);
+    bound.unwrap();
+    assert!(explanation.chosen().is_some(), "{explanation}");
+    // For a name that is not known, the age is in the reason.
+    let (explanation, bound) = peregrine::explain("unknown-desk", &options);
+    let error = bound.unwrap_err();
+    assert_eq!(error.kind(), Kind::NotFound);
+    for text in [error.to_string(), explanation.to_string()] {
+        assert!(
+            text.contains("below /p/, as it was ") && text.contains(" s ago (no member"),
+            "{text}"
+        );
+    }
+    until("the server knows of the loss", || !running.registration_problems().is_empty());
+    cluster.0[0].start();
+    until("the cluster is heard again", || names.look_up(&name).unwrap().age.is_none());
+    until("the server is registered", || running.registration_problems().is_empty());
+    running.stop();
+    until("the server is withdrawn", || names.look_up(&name).unwrap().servers.is_empty());
+}
+
+#[test]
+fn names_are_checked() {
+    let directory = Etcd::open("//127.0.0.1:1").unwrap();
+    for name in ["", "a/b", "../a", "a@b", "tcp:a"] {
+        let error = directory.register(name, &offer("a")).unwrap_err();
+        assert_eq!((error.kind(), error.phase()), (Kind::BadName, Phase::Export), "{name}");
+    }
 }

@@ -256,7 +256,16 @@ impl CallError {
         Self::not_executed(kind, phase, what).because(error)
     }
 
-    pub(crate) fn in_phase(mut self, phase: Phase) -> Self {
+    /// Sets the phase. Directories of other crates use it: a name is looked up in [`Phase::Resolve`], and
+    /// a server registers in [`Phase::Export`].
+    ///
+    /// ```
+    /// use peregrine::{CallError, Executed, Kind, Phase};
+    ///
+    /// let error = CallError::new(Kind::Unreachable, Executed::No, "no member answers");
+    /// assert_eq!(error.in_phase(Phase::Resolve).phase(), Phase::Resolve);
+    /// ```
+    pub fn in_phase(mut self, phase: Phase) -> Self {
         self.0.phase = phase;
         self
     }

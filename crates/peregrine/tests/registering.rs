@@ -127,6 +127,10 @@ fn exports_are_registered_and_withdrawn_one_by_one() {
     assert!(running.registration_problems().is_empty());
     assert!(running.withdraw("desk") && !running.withdraw("desk"));
     assert!(tree.names().unwrap().is_empty());
+    running.export_with("hidden", desk(2).0, ExportOptions::default().unregistered()).unwrap();
+    assert!(tree.names().unwrap().is_empty(), "an export may opt out");
+    let named = format!("hidden@{}", running.addresses()[0].place());
+    assert_eq!(DeskClient::bind(&named).unwrap().number().unwrap(), 2);
 }
 
 #[test]

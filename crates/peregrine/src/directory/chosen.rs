@@ -6,6 +6,7 @@
 //! | `file:PATH` | the [tree](super::Tree) of files at this path (feature `json`) |
 //! | `SCHEME:`... | a directory of another crate, which [`add_scheme`] made known |
 
+use std::ffi::OsString;
 use std::sync::{Arc, OnceLock, Weak};
 
 use super::{Directory, Hosts};
@@ -167,6 +168,13 @@ pub fn of_environment() -> Result<Arc<dyn Directory>, CallError> {
     // The last reference to a directory may end its threads, so it is dropped without the lock.
     drop(before);
     Ok(found)
+}
+
+/// Returns a variable of the environment, for the settings of a directory. `None`: it is not set, or is
+/// empty, or this program has more rights than the user who chose its environment (set-user-id, file
+/// capabilities).
+pub fn trusted_variable(name: &str) -> Option<OsString> {
+    sys::trusted_variable(name)
 }
 
 #[cfg(test)]

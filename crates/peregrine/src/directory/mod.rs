@@ -30,7 +30,7 @@ mod standing;
 #[cfg(feature = "json")]
 mod tree;
 
-pub use chosen::{OpenDirectory, add_scheme, of_environment, open};
+pub use chosen::{OpenDirectory, add_scheme, of_environment, open, trusted_variable};
 pub use hosts::Hosts;
 pub use leftovers::{Leftover, leftovers};
 pub use offers::{Offer, Offers};
@@ -125,10 +125,15 @@ pub trait Directory: fmt::Debug + Send + Sync {
         Err(cannot(self, "register servers"))
     }
 
-    /// Watches a name. Calls `watcher` with what is known now, before this function returns, and then after
-    /// each change, from a thread of the directory, until the returned value is dropped. The calls come one
-    /// after the other. Until `watcher` returns, the directory notices no further change. To drop the returned
-    /// value may take a second, if `watcher` runs at that time.
+    /// Watches a name. Calls `watcher` with what is known now, on the calling thread, before this function
+    /// returns. Then calls it after each change, on a thread of the directory, until the returned value is
+    /// dropped. The calls come one after the other.
+    ///
+    /// A watcher may wait, but delays itself and other watchers of the directory. It does not delay
+    /// registrations. If a name changes several times meanwhile, the watcher is called once, with the last
+    /// state. If it panics, the directory reports that by [`Standing::problem`], and calls it again after the
+    /// next change, or earlier. To drop the returned value takes up to a second if the watcher runs at that
+    /// time, and a watcher may drop the value of its own watch.
     ///
     /// # Errors
     /// As [`look_up`](Self::look_up). Also if the directory cannot watch names, which is the default.

@@ -2,6 +2,7 @@
 
 use core::fmt;
 use core::time::Duration;
+use std::collections::HashMap;
 
 use crate::address::Address;
 use crate::error::{CallError, Kind, Phase};
@@ -93,6 +94,65 @@ impl Offers {
         Self { servers, ..Self::default() }
     }
 
+    /// Returns the knowledge that these servers offer the name, as a directory has read it. Some are left
+    /// out, with a remark:
+    ///
+    /// * a second server that is called like an earlier one;
+    /// * a server whose addresses all belong to earlier servers: only one server can be reached there, and the
+    ///   others are records of dead servers, or were registered by mistake;
+    /// * all servers after the first [`limits::SERVERS_MAX`].
+    ///
+    /// ```
+    /// use peregrine::directory::{Offer, Offers};
+    ///
+    /// let old = Offer::new("old", ["files@fs1:7000"])?;
+    /// let new = Offer::new("new", ["files@fs1:7000"])?;
+    /// let found = Offers::distinct([old, new]);
+    /// assert_eq!(found.servers.len(), 1);
+    /// assert_eq!(found.remarks, ["`new` is left out: `old` has the same addresses: files@fs1:7000"]);
+    /// # Ok::<(), peregrine::CallError>(())
+    /// ```
+    pub fn distinct(servers: impl IntoIterator<Item = Offer>) -> Self {
+        let mut found = Self::default();
+        let mut named = HashMap::new();
+        let mut places: HashMap<Address, usize> = HashMap::new();
+        let mut too_many = 0usize;
+        for offer in servers {
+            let next = found.servers.len();
+            if named.contains_key(&offer.server) {
+                found.remark(&format!("one more server called {offer}"));
+                continue;
+            }
+            let first = offer.addresses.first().and_then(|address| places.get(address)).copied();
+            if let Some(first) = first
+                && offer.addresses.iter().all(|address| places.contains_key(address))
+            {
+                let (left_out, known) = (&offer.server, &found.servers[first]);
+                let addresses: Vec<_> = offer.addresses.iter().map(ToString::to_string).collect();
+                found.remark(&format!(
+                    "`{left_out}` is left out: `{}` has the same addresses: {}",
+                    known.server,
+                    addresses.join(" ")
+                ));
+                continue;
+            }
+            if next == limits::SERVERS_MAX {
+                too_many += 1;
+                continue;
+            }
+            named.insert(offer.server.clone(), next);
+            for address in &offer.addresses {
+                places.entry(address.clone()).or_insert(next);
+            }
+            found.servers.push(offer);
+        }
+        if too_many > 0 {
+            let most = limits::SERVERS_MAX;
+            found.remark(&format!("{too_many} servers are left out: there are {most} servers"));
+        }
+        found
+    }
+
     /// Returns all addresses of all servers.
     pub fn addresses(&self) -> impl Iterator<Item = &Address> {
         self.servers.iter().flat_map(|one| one.addresses.iter())
@@ -130,6 +190,33 @@ mod tests {
         assert!(fails("x", &many).contains("more than 8 addresses"));
         let offer = Offer::new("x", ["a@b:1", "tcp:a@[::1]:2"]).unwrap();
         assert_eq!(offer.to_string(), "x at a@b:1 tcp:a@[::1]:2");
+    }
+
+    #[test]
+    fn two_servers_at_one_place_count_once() {
+        let offer = |server: &str, addresses: &[&str]| Offer::new(server, addresses).unwrap();
+        let found = Offers::distinct([
+            offer("a", &["f@h:1", "f@h:2"]),
+            offer("b", &["f@h:2"]),
+            offer("a", &["f@h:3"]),
+            offer("c", &["f@h:2", "f@h:4"]),
+            offer("d", &["f@h:4", "f@h:1"]),
+        ]);
+        let names: Vec<_> = found.servers.iter().map(Offer::server).collect();
+        assert_eq!(names, ["a", "c"], "a server with one address of its own stays");
+        assert_eq!(
+            found.remarks,
+            [
+                "`b` is left out: `a` has the same addresses: f@h:2",
+                "one more server called a at f@h:3",
+                "`d` is left out: `c` has the same addresses: f@h:4 f@h:1",
+            ]
+        );
+        let many =
+            (0..limits::SERVERS_MAX + 2).map(|n| offer(&format!("s{n}"), &[&format!("f@h{n}")]));
+        let found = Offers::distinct(many);
+        assert_eq!(found.servers.len(), limits::SERVERS_MAX);
+        assert_eq!(found.remarks, ["2 servers are left out: there are 1024 servers"]);
     }
 
     #[test]

@@ -651,7 +651,7 @@ impl Running {
     /// Registers an export that was added, unless it has been withdrawn meanwhile.
     fn register(&self, export: &Export) -> Result<(), CallError> {
         let Some(registered) = &self.registered else { return Ok(()) };
-        if !export.is_offered_on_networks() {
+        if !export.is_registered() {
             return Ok(());
         }
         registered.add(&export.name)?;

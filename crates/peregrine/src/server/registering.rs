@@ -43,7 +43,7 @@ impl Registering {
         let server: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
         let standing = Mutex::ranked(Rank::Registered, Vec::new());
         let registered = Registered { directory, places, server, standing };
-        let mut offered = exports.iter().filter(|export| export.is_offered_on_networks());
+        let mut offered = exports.iter().filter(|export| export.is_registered());
         offered.try_for_each(|export| registered.add(&export.name))?;
         Ok(Some(registered))
     }
@@ -99,13 +99,15 @@ fn places(
     let refused = |text: String| {
         CallError::not_executed(Kind::BadName, Phase::Export, text).with_advice(ADVERTISE)
     };
-    let mut found: Vec<(&'static str, Place)> = Vec::new();
+    // The paths over which the server listens at each place, in the order of `SCHEMES`.
+    let mut reached: Vec<(Place, [bool; 3])> = Vec::new();
     for endpoint in endpoints {
-        let scheme = match endpoint {
-            Endpoint::Tcp(_) => "tcp:",
-            Endpoint::Udp(_) => "udp:",
-            Endpoint::Ethernet(_) => "eth:",
-            Endpoint::All(_) => "",
+        let listens = match endpoint {
+            // Raw Ethernet begins with a question over UDP, and the endpoint takes calls over UDP, too.
+            Endpoint::Ethernet(_) => [true, true, false],
+            Endpoint::Udp(_) => [false, true, false],
+            Endpoint::Tcp(_) => [false, false, true],
+            Endpoint::All(_) => [true; 3],
             // Servers of other RPC systems have directories of their own.
             Endpoint::Foreign(..) => continue,
         };
@@ -129,13 +131,22 @@ fn places(
             }
         }
         for place in hosts {
-            // A client takes the fastest path by itself if the server listens at one port over several paths.
-            match found.iter_mut().find(|known| known.1 == place) {
-                Some(known) if known.0 != scheme => known.0 = "",
-                Some(_) => {}
-                None => found.push((scheme, place)),
+            match reached.iter_mut().find(|known| known.0 == place) {
+                Some((_, known)) => (0..3).for_each(|n| known[n] |= listens[n]),
+                None => reached.push((place, listens)),
             }
         }
+    }
+    let mut found: Vec<(&'static str, Place)> = Vec::new();
+    for (place, listens) in reached {
+        // Without a scheme, a client takes the fastest path that works. If the server listens over TCP and over
+        // another path, this costs the client no attempt in vain that takes long.
+        if listens[2] && (listens[0] || listens[1]) {
+            found.push(("", place));
+            continue;
+        }
+        let schemes = SCHEMES.into_iter().zip(listens).filter(|(_, listens)| *listens);
+        found.extend(schemes.map(|(scheme, _)| (scheme, place.clone())));
     }
     if found.is_empty() {
         let listens: Vec<_> = endpoints.iter().map(ToString::to_string).collect();
@@ -152,6 +163,9 @@ fn places(
     }
     Ok(found)
 }
+
+/// The prefixes of addresses that lead over one path, the fastest first.
+const SCHEMES: [&str; 3] = ["eth:", "udp:", "tcp:"];
 
 fn is_link_local(host: IpAddr) -> bool {
     match host {
@@ -259,6 +273,10 @@ mod tests {
         let hosts = [("fs1", None), ("gate", Some(70)), ("::1", None)];
         let told = texts(&["tcp:127.0.0.1:7", "eth:127.0.0.1:7"], &hosts).unwrap();
         assert_eq!(told, ["fs1:7", "gate:70", "[::1]:7"]);
+        let ethernet = texts(&["eth:192.0.2.1:7"], &[]).unwrap();
+        assert_eq!(ethernet, ["eth:192.0.2.1:7", "udp:192.0.2.1:7"], "it also serves UDP");
+        let both = texts(&["eth:192.0.2.1:7", "udp:192.0.2.1:7"], &[]).unwrap();
+        assert_eq!(both, ethernet);
         let foreign = texts(&["onc+udp:192.0.2.1:7", "udp:192.0.2.1:9"], &[]).unwrap();
         assert_eq!(foreign, ["udp:192.0.2.1:9"]);
     }

@@ -46,6 +46,7 @@ pub struct ExportOptions {
     /// more.
     message_bytes_max: Option<usize>,
     networks_only: bool,
+    unregistered: bool,
     layers: Layers,
     access: Access,
 }
@@ -188,6 +189,18 @@ impl ExportOptions {
     /// ```
     pub const fn networks_only(mut self) -> Self {
         self.networks_only = true;
+        self
+    }
+
+    /// Does not register the export in the [directory](crate::Server::register_in) of its server. Clients reach
+    /// it on this machine, and by an address with the host of the server.
+    ///
+    /// ```
+    /// # use peregrine::ExportOptions;
+    /// let options = ExportOptions::default().unregistered();
+    /// ```
+    pub const fn unregistered(mut self) -> Self {
+        self.unregistered = true;
         self
     }
 
@@ -452,6 +465,11 @@ impl Export {
     /// Returns whether any client may call the export over a network.
     pub(crate) fn is_offered_on_networks(&self) -> bool {
         self.is_offered_in_clear() || self.options.access.is_limited()
+    }
+
+    /// Returns whether the server registers the export in its directory.
+    pub(crate) fn is_registered(&self) -> bool {
+        self.is_offered_on_networks() && !self.options.unregistered
     }
 
     /// Checks whether a client of a network may bind.

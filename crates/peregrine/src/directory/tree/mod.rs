@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use self::keeping::{Duty, Keeping};
-use self::registered::{Registered, remove_dead};
+use self::registered::{Claims, Registered, remove_dead};
 use super::record::Record;
 use super::{Directory, Offer, Offers, Standing, Watcher, check_name};
 use crate::address::Address;
@@ -68,12 +68,21 @@ const LEASE_MIN: Duration = Duration::from_secs(1);
 ///
 /// The clocks of the machines and of the file system may differ by less than the lease. If all servers of a
 /// name seem to be dead, they are still returned.
+///
+/// A client of NFS keeps the attributes of a file for up to 60 seconds. So machines may see a change one minute
+/// late, and a living server may seem to be dead while others live. On NFS, set a [lease](Self::lease) of at
+/// least 90 seconds, or mount the file system with `actimeo=5`.
+///
+/// If two servers register under one name with the same [`Offer::server`], the later one counts. The earlier one
+/// learns this from [`Standing::problem`], writes nothing, and is registered again when the later one has ended.
 #[derive(Clone, Debug)]
 pub struct Tree {
     at: PathBuf,
     lease: Duration,
     /// Renews registrations.
     renewals: Arc<Keeping>,
+    /// The files of this tree that this process keeps.
+    claims: Arc<Claims>,
     /// Looks for changes of watched names.
     looks: Arc<Keeping>,
 }
@@ -82,7 +91,8 @@ impl Tree {
     /// Returns the directory at a path. The path must exist when the directory is used.
     pub fn at(path: impl Into<PathBuf>) -> Self {
         let (renewals, looks) = (Keeping::new("peregrine-renew"), Keeping::new("peregrine-look"));
-        Self { at: path.into(), lease: LEASE, renewals, looks }
+        let claims = Arc::default();
+        Self { at: path.into(), lease: LEASE, renewals, claims, looks }
     }
 
     /// Sets how long clients still find a server that has ended without a withdrawal. The default is 30
@@ -154,8 +164,12 @@ impl Directory for Tree {
         self.check(Phase::Export)?;
         remove_dead(&place, SystemTime::now());
         let line = Record { offer: offer.clone(), lease: Some(self.lease) }.to_line();
-        let file = Registered::new(&place, offer.server(), line);
-        file.write().map_err(|error| failed(Phase::Export, "writing", file.path(), error))?;
+        let mut file = Registered::new(&place, offer.server(), line, &self.claims);
+        if let Err(error) = file.write() {
+            let failed = failed(Phase::Export, "writing", file.path(), error);
+            file.end();
+            return Err(failed);
+        }
         let no_thread = |error| CallError::system(Phase::Export, NO_THREAD, error);
         self.renewals.add(file, self.lease / 3).map_err(no_thread)
     }
@@ -219,7 +233,7 @@ fn read(place: &Path, now: SystemTime) -> io::Result<Offers> {
         found.remark(&format!("{}: only {most} files are read", place.display()));
         files.truncate(most);
     }
-    let mut late = Vec::new();
+    let (mut servers, mut late) = (Vec::new(), Vec::new());
     for file in files {
         let path = place.join(file);
         let (text, modified) = match text_of(&path) {
@@ -241,31 +255,13 @@ fn read(place: &Path, now: SystemTime) -> io::Result<Offers> {
                 }
             };
             let is_over = |lease| now.duration_since(modified).is_ok_and(|age| age > lease);
-            let all =
-                if record.lease.is_some_and(is_over) { &mut late } else { &mut found.servers };
-            if all.len() < limits::SERVERS_MAX {
-                all.push(record.offer);
-            } else {
-                let most = limits::SERVERS_MAX;
-                found.remark(&format!("{}:{number}: there are {most} servers", path.display()));
-            }
+            let all = if record.lease.is_some_and(is_over) { &mut late } else { &mut servers };
+            all.push(record.offer);
         }
     }
-    if found.servers.is_empty() {
-        found.servers = late;
-    }
-    let mut known: Vec<String> = Vec::new();
-    let mut twice = Vec::new();
-    found.servers.retain(|one| {
-        let is_known = known.iter().any(|known| known == one.server());
-        if is_known {
-            twice.push(one.to_string())
-        } else {
-            known.push(one.server().to_owned())
-        }
-        !is_known
-    });
-    twice.into_iter().for_each(|one| found.remark(&format!("one more server called {one}")));
+    let distinct = Offers::distinct(if servers.is_empty() { late } else { servers });
+    distinct.remarks.iter().for_each(|remark| found.remark(remark));
+    found.servers = distinct.servers;
     Ok(found)
 }
 

@@ -1,9 +1,11 @@
 //! The file of a server that has registered.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
@@ -12,6 +14,7 @@ use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, utimensat};
 use super::keeping::Duty;
 use super::{is_record, text_of};
 use crate::directory::record::Record;
+use crate::sync::Mutex;
 
 /// How long after the end of its lease the file of another server is removed.
 const DEAD_FOR: Duration = Duration::from_secs(600);
@@ -21,17 +24,24 @@ const TRIES: usize = 5;
 /// Distinguishes the files that this process writes.
 static WRITTEN: AtomicU64 = AtomicU64::new(0);
 
+/// How many registrations of this process keep each file.
+#[derive(Debug, Default)]
+pub(super) struct Claims(Mutex<BTreeMap<PathBuf, usize>>);
+
 /// The file of a registration.
 pub(super) struct Registered {
     /// The directory of the name.
     place: PathBuf,
     path: PathBuf,
     line: String,
+    claims: Arc<Claims>,
 }
 
 impl Registered {
-    pub(super) fn new(place: &Path, server: &str, line: String) -> Self {
-        Self { path: place.join(format!("{server}.json")), place: place.to_owned(), line }
+    pub(super) fn new(place: &Path, server: &str, line: String, claims: &Arc<Claims>) -> Self {
+        let path = place.join(format!("{server}.json"));
+        *claims.0.lock().entry(path.clone()).or_default() += 1;
+        Self { path, place: place.to_owned(), line, claims: Arc::clone(claims) }
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -68,9 +78,13 @@ impl Registered {
         written
     }
 
-    /// Extends the lease. If the file has gone or was changed, writes it again.
+    /// Extends the lease. If the file has gone or was damaged, writes it again. A file that another living
+    /// server has written stays: two servers that overwrite each other would both be found only at times.
     fn renew(&self) -> io::Result<()> {
         match text_of(&self.path) {
+            Ok((text, modified)) if is_of_another(&text, modified, &self.line) => {
+                Err(io::Error::other("another server has registered under the same identity"))
+            }
             Ok((text, _)) if text.trim_end() == self.line => {
                 // The time is that of the file system, whose clock is the same for all machines.
                 let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
@@ -89,10 +103,32 @@ impl Duty for Registered {
     }
 
     fn end(&mut self) {
+        let is_claimed = {
+            let mut claims = self.claims.0.lock();
+            let left = claims.get_mut(&self.path).map_or(0, |left| {
+                *left -= 1;
+                *left
+            });
+            if left == 0 {
+                claims.remove(&self.path);
+            }
+            left > 0
+        };
+        let is_own = text_of(&self.path).is_ok_and(|(text, _)| text.trim_end() == self.line);
+        if !is_own || is_claimed {
+            return;
+        }
         let _ = fs::remove_file(&self.path);
         // Fails if the name has other servers.
         let _ = fs::remove_dir(&self.place);
     }
+}
+
+/// Returns whether a file is that of a server that lives, and has another line.
+fn is_of_another(text: &str, modified: SystemTime, line: &str) -> bool {
+    let Ok(record) = Record::read(text.trim_end()) else { return false };
+    let is_over = |lease| SystemTime::now().duration_since(modified).is_ok_and(|age| age > lease);
+    text.trim_end() != line && !record.lease.is_some_and(is_over)
 }
 
 /// Removes the files of servers whose leases have been over for long.
