@@ -275,6 +275,10 @@ mod tests {
 
     #[test]
     fn unusable_services_become_remarks() {
+        let raw = |label: &[u8]| {
+            let target = Name::from_labels([label, b"org"]).unwrap();
+            Entry::Service { priority: 0, weight: 0, port: 1, target }
+        };
         let long = format!("{}.example.org.", "a".repeat(63));
         let tcp = answer([
             service(0, 0, 1, "good.example.org."),
@@ -284,13 +288,8 @@ mod tests {
             service(0, 0, 1, "127.1."),
             service(0, 0, 1, "localhost."),
             service(0, 0, 1, "x.localhost."),
-            service(0, 0, 1, r"a\064b.example.org."),
-            Entry::Service {
-                priority: 0,
-                weight: 0,
-                port: 1,
-                target: Name::from_labels([b"a\n" as &[u8], b"org"]).unwrap(),
-            },
+            raw(b"a@b"),
+            raw(b"a\n"),
             service(0, 0, 1, &long),
         ]);
         let found = Found::services(&elsewhere(), "files", [Some(&tcp), None], None);
