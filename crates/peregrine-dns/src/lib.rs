@@ -79,6 +79,8 @@ use self::follow::{Asks, follow};
 use self::place::Place;
 use self::shared::Shared;
 
+/// The name of the threads of a directory.
+const THREAD: &str = "peregrine-dns";
 /// How long a look-up waits for the first answer.
 const FIRST_LIMIT: Duration = Duration::from_secs(4);
 /// How long a look-up waits for a new answer if there is an old one.
@@ -116,12 +118,13 @@ impl Dns {
             let text = format!("cannot start the thread of the directory: {error}");
             CallError::new(Kind::Exhausted, Executed::No, text)
         };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(no_thread)?;
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        // The threads that call watchers have the name of the thread that waits for them.
+        let runtime = runtime.enable_all().thread_name(THREAD).build().map_err(no_thread)?;
         let (begins, names) = unbounded_channel();
         let shared = Arc::new(Shared::default());
         let asks = Asks { place: place.clone(), name_servers, shared: Arc::clone(&shared) };
-        let thread = thread::Builder::new().name("peregrine-dns".to_owned());
+        let thread = thread::Builder::new().name(THREAD.to_owned());
         let run = move || runtime.block_on(follow(asks, names));
         thread.spawn(run).map_err(no_thread)?;
         Ok(Self { place, shared, begins, process: std::process::id() })
