@@ -9,7 +9,7 @@ use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::net::xfer::{DnsHandle as _, FirstAnswer as _, RetryDnsHandle};
 use hickory_resolver::net::{DnsError, NetError};
 use hickory_resolver::proto::op::{DnsRequestOptions, Query, ResponseCode};
-use hickory_resolver::{NameServerPool, PoolContext, TlsConfig};
+use hickory_resolver::{NameServerPool, PoolContext as PoolTerms, TlsConfig};
 
 use crate::answer::{Answer, Said, read};
 use crate::question::Question;
@@ -118,7 +118,7 @@ fn pool(servers: impl Iterator<Item = NameServerConfig>) -> Result<Pool, String>
     let mut options = ResolverOpts::default();
     options.timeout = ATTEMPT_LIMIT;
     let tls = TlsConfig::new().map_err(|error| error.to_string())?;
-    let context = Arc::new(PoolContext::new(options, tls));
+    let context = Arc::new(PoolTerms::new(options, tls));
     let pool = NameServerPool::from_config(servers, context, TokioRuntimeProvider::default());
     Ok(RetryDnsHandle::new(pool, FURTHER_ATTEMPTS))
 }
