@@ -56,8 +56,8 @@ impl Found {
         offers
     }
 
-    /// Returns the servers of a service. `addresses` returns the addresses of a host. With `None`, clients find
-    /// them.
+    /// Returns the servers of a service. `addresses` returns the addresses of a host. With `None`, clients
+    /// find them.
     pub(crate) fn services(
         place: &Place,
         name: &str,
@@ -208,8 +208,8 @@ fn written(address: IpAddr) -> String {
     }
 }
 
-/// Returns what identifies a server: its place in the form of a name. A long text is cut, and gets a digest so
-/// that it differs from others.
+/// Returns what identifies a server: its place in the form of a name. A long text is cut, and gets a digest
+/// so that it differs from others.
 fn identity(text: &str) -> String {
     let text = text.replace(':', "-");
     if text.len() <= limits::NAME_BYTES_MAX {

@@ -86,8 +86,8 @@ const FIRST_LIMIT: Duration = Duration::from_secs(4);
 /// How long a look-up waits for a new answer if there is an old one.
 const STALE_LIMIT: Duration = Duration::from_millis(1800);
 
-/// Lets [`directory::open`] and `$PEREGRINE_DIRECTORY` open directories whose text begins with `dns:`. Returns
-/// false if another crate has taken the scheme.
+/// Lets [`directory::open`] and `$PEREGRINE_DIRECTORY` open directories whose text begins with `dns:`.
+/// Returns false if another crate has taken the scheme.
 pub fn install() -> bool {
     directory::add_scheme("dns", |text| Ok(Arc::new(Dns::open(text)?)))
 }

@@ -141,8 +141,8 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns what is known of a name. If answers are not valid any more, waits for new ones: at most `limit`,
-    /// or `stale_limit` if there are old ones. `begin` begins the task of the name.
+    /// Returns what is known of a name. If answers are not valid any more, waits for new ones: at most
+    /// `limit`, or `stale_limit` if there are old ones. `begin` begins the task of the name.
     ///
     /// # Errors
     /// Why nothing is known.

@@ -129,8 +129,8 @@ fn alias(owner: &str, target: &str) -> Record {
     Record::from_rdata(name(owner), 3600, RData::CNAME(CNAME(name(target))))
 }
 
-/// Returns the message that has those of these records that belong to the question. If there are none, it says
-/// so for a minute.
+/// Returns the message that has those of these records that belong to the question. If there are none, it
+/// says so for a minute.
 fn of_zone(question: &Message, records: &[Record]) -> Message {
     let asked = &question.queries[0];
     let mut message = Message::response(question.metadata.id, OpCode::Query);
