@@ -6,8 +6,9 @@
 //! | 2 | `SRV _peregrine._tcp.NAME.DOMAIN`, `SRV _peregrine._udp.NAME.DOMAIN` | a port of a service |
 //! | 3 | `A NAME.DOMAIN`, `AAAA NAME.DOMAIN` | machines, at the default port |
 //!
-//! Line 2 finds the port `peregrine` of the service `NAME` of Kubernetes. The questions of a line are only asked if there are no records for the line before. A name with dots
-//! consists of several labels in the lines 2 and 3. Line 1 is left out for such a name.
+//! Line 2 finds the port `peregrine` of the service `NAME` of Kubernetes. The questions of a line are only
+//! asked if there are no records for the line before. A name with dots consists of several labels in the
+//! lines 2 and 3. Line 1 is left out for such a name.
 
 use hickory_resolver::proto::rr::{Name, RecordType};
 
