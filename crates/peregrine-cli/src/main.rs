@@ -45,6 +45,8 @@ use usage::Parsed;
 fn main() -> ExitCode {
     let begun = Instant::now();
     // Commands find the servers in the directory of `$PEREGRINE_DIRECTORY`.
+    #[cfg(feature = "dns")]
+    peregrine_dns::install();
     #[cfg(feature = "etcd")]
     peregrine_etcd::install();
     completions::answer();
