@@ -124,8 +124,8 @@ fn null(selection: &Selection, here: u32, there: u32) -> Result<Row, Failure> {
     peregrine::sys::pin_to(here)?;
     let samples = in_turn(selection.rounds(), 2, |subject| {
         let calls = |count| match subject {
-            0 => timed(&*pool, Some(&pool), count),
-            _ => timed(&binding, None, count),
+            0 => timed(count, || pool.null()),
+            _ => timed(count, || binding.null()),
         };
         let guess = calls(500)? / 500.0;
         let count = (selection.slice().as_nanos() as f64 / guess).clamp(8.0, 4e6) as u32;
@@ -134,13 +134,10 @@ fn null(selection: &Selection, here: u32, there: u32) -> Result<Row, Failure> {
     Ok(row(CASES[0], wait, Placement::TwoCores, 1, BINDING, &samples))
 }
 
-/// Returns how long null calls take, in nanoseconds. The calls are made by the pool, if there is one.
-fn timed(client: &SmallClient, pool: Option<&SmallPool>, calls: u32) -> Result<f64, Failure> {
+/// Returns how long calls take, in nanoseconds.
+fn timed(calls: u32, call: impl Fn() -> peregrine::Result<()>) -> Result<f64, Failure> {
     let begun = Instant::now();
-    match pool {
-        Some(pool) => (0..calls).try_for_each(|_| pool.null())?,
-        None => (0..calls).try_for_each(|_| client.null())?,
-    }
+    (0..calls).try_for_each(|_| call())?;
     Ok(begun.elapsed().as_nanos() as f64)
 }
 
