@@ -34,6 +34,7 @@ const FAMILIES: &[&str] = &["callback", "local", "stream", "datagram", "onc", "c
 /// The modules of `path/` that each of the [`FAMILIES`] may use.
 const SHARED: &[&str] = &[
     "auth_sys",
+    "balance",
     "bind",
     "connections",
     "foreign",
