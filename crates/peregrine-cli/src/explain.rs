@@ -1,17 +1,30 @@
-//! `explain`: shows which path a binding uses, and why it does not use the others.
+//! `explain`: shows which path a binding uses, and why it does not use the others. For a name with several
+//! servers, shows which of them a pool uses.
 
 use std::time::{Duration, Instant};
 
-use peregrine::{Candidate, Explanation, Verdict};
+use peregrine::directory::Offer;
+use peregrine::{
+    Binding, Candidate, Description, Explanation, PoolServer, PoolStanding, Verdict, describe_with,
+};
 use serde_json::{Value, json};
 
 use crate::args::Format;
 use crate::output::{self, BAD, BOLD, DIM, Failure, GOOD, visible};
 use crate::security::bind_options;
+use crate::servers::{self, Row, Several};
+
+/// How long the command waits for the servers to which a pool still binds.
+const BINDING_LIMIT: Duration = Duration::from_secs(5);
+/// The interval at which the command looks whether a pool still binds.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// Explains which path a binding to an address uses. If no path works, shows the explanation and then fails.
 pub(crate) fn run(address: &str, format: Format) -> Result<(), Failure> {
     let begun = Instant::now();
+    if let Some(several) = servers::several(address) {
+        return explain_pool(address, &several, format);
+    }
     let (explanation, bound) = peregrine::explain(address, &bind_options());
     let took = begun.elapsed();
     if format.is_json() {
@@ -24,6 +37,112 @@ pub(crate) fn run(address: &str, format: Format) -> Result<(), Failure> {
     }
     output::say(to_text(&explanation))?;
     Ok(bound?)
+}
+
+/// Explains which servers of a name a pool uses. If none can be used, shows why, and then fails.
+fn explain_pool(address: &str, several: &Several, format: Format) -> Result<(), Failure> {
+    let begun = Instant::now();
+    let (mut answers, mut failure) = (None, None);
+    // A pool needs an interface. All servers of a name have the same one, or one that fits it.
+    for server in several.ask(false, |address| describe_with(address, &bind_options())) {
+        match server.answer {
+            Ok(described) if answers.is_none() => answers = Some(described),
+            Ok(_) => {}
+            Err(error) => failure = failure.or(Some(error)),
+        }
+    }
+    let none = || Failure::local("the name has no server", "see `peregrine names`");
+    let bound = match answers {
+        Some(description) => bind_pool(address, &description),
+        None => Err(failure.unwrap_or_else(none)),
+    };
+    let (explanation, servers, bound) = match bound {
+        Ok(pool) => {
+            let servers = settled(&pool);
+            (Some(pool.explain()), servers.iter().map(of_pool).collect(), Ok(()))
+        }
+        Err(failure) => {
+            let servers = several.offers.servers.iter();
+            (None, servers.map(|offer| unused(several, offer)).collect::<Vec<_>>(), Err(failure))
+        }
+    };
+    let took = begun.elapsed();
+    if format.is_json() {
+        let mut members = match &explanation {
+            Some(explanation) => to_json(explanation, took),
+            None => json!({ "address": address, "took_ns": output::whole_ns(took) }),
+        };
+        let rows = servers.iter().map(|(row, offer)| server_to_json(row, offer));
+        members["servers"] = rows.collect();
+        return match bound {
+            Ok(()) => output::print(members),
+            Err(failure) => Err(failure.with(members)),
+        };
+    }
+    several.note_remarks();
+    let rows = servers.into_iter().map(|(row, _)| row).collect();
+    output::say(format_args!("{BOLD}{address}{BOLD:#}\n{}", servers::table("STANDING", rows)))?;
+    bound
+}
+
+/// Binds to all servers of a name that can be used.
+fn bind_pool(address: &str, description: &Description) -> Result<Binding, Failure> {
+    let described = description.parsed().map_err(|error| {
+        let what = format!("cannot read the interface of {address}: {error}");
+        Failure::local(what, "the server may use another version of Peregrine")
+    })?;
+    Ok(Binding::pool(address, described, &bind_options())?)
+}
+
+/// Returns the servers of a pool when it has tried all of them.
+fn settled(pool: &Binding) -> Vec<PoolServer> {
+    let end = Instant::now() + BINDING_LIMIT;
+    loop {
+        let servers = pool.servers();
+        let is_binding = |one: &PoolServer| one.standing == PoolStanding::Binding;
+        if Instant::now() >= end || !servers.iter().any(is_binding) {
+            return servers;
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+fn of_pool(server: &PoolServer) -> (Row, Vec<String>) {
+    let addresses = server.addresses.iter().map(ToString::to_string).collect();
+    let row = Row {
+        server: server.server.clone(),
+        standing: server.standing.to_string(),
+        path: server.path,
+        at: servers::joined(&server.addresses),
+        reason: server.reason.clone(),
+    };
+    (row, addresses)
+}
+
+/// Explains why a server cannot be used.
+fn unused(several: &Several, offer: &Offer) -> (Row, Vec<String>) {
+    let reasons = several.addresses(offer).into_iter().filter_map(|address| {
+        let (_, bound) = peregrine::explain(&address, &bind_options());
+        bound.err().map(|error| error.chain())
+    });
+    let row = Row {
+        server: offer.server().to_owned(),
+        standing: PoolStanding::LeftOut.to_string(),
+        path: None,
+        at: servers::joined(offer.addresses()),
+        reason: reasons.collect::<Vec<_>>().join("; "),
+    };
+    (row, offer.addresses().iter().map(ToString::to_string).collect())
+}
+
+fn server_to_json(row: &Row, addresses: &[String]) -> Value {
+    json!({
+        "server": row.server,
+        "addresses": addresses,
+        "standing": row.standing,
+        "path": row.path.map(|path| path.to_string()),
+        "reason": row.reason,
+    })
 }
 
 fn to_json(explanation: &Explanation, took: Duration) -> Value {

@@ -46,7 +46,7 @@ impl Sandbox {
         for name in others.iter().chain(&["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "COLUMNS"]) {
             command.env_remove(name);
         }
-        command.env_remove("PEREGRINE_KEY_LOG");
+        command.env_remove("PEREGRINE_KEY_LOG").env_remove("PEREGRINE_DIRECTORY");
         command
     }
 
