@@ -123,7 +123,7 @@ fn of_pool(server: &PoolServer) -> (Row, Vec<String>) {
 fn unused(several: &Several, offer: &Offer) -> (Row, Vec<String>) {
     let reasons = several.addresses(offer).into_iter().filter_map(|address| {
         let (_, bound) = peregrine::explain(&address, &bind_options());
-        bound.err().map(|error| error.chain())
+        bound.err().map(|error| servers::why(&error))
     });
     let row = Row {
         server: offer.server().to_owned(),

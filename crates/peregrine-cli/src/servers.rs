@@ -1,5 +1,6 @@
 //! The servers of a name that has several. A command asks each of them, and shows one row for each.
 
+use std::error::Error as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
@@ -111,10 +112,9 @@ impl Several {
                 Err(error) => failure = Some(error),
             }
         }
-        let reason = failure.as_ref().map_or_else(
-            || format!("the server has no address for {}", self.scheme),
-            |error| error.chain(),
-        );
+        let reason = failure
+            .as_ref()
+            .map_or_else(|| format!("the server has no address for {}", self.scheme), why);
         let failure = failure.map_or_else(
             || Failure::local(reason.clone(), "write the name without a path"),
             Failure::from,
@@ -148,6 +148,24 @@ impl Several {
 pub(crate) fn stale(age: std::time::Duration) -> String {
     let age = output::age(age.as_millis() as u64);
     format!("the directory does not answer; this was known {age} ago")
+}
+
+/// Returns why something failed in one line, without the address, which has a column of its own.
+pub(crate) fn why(error: &CallError) -> String {
+    let mut text = error.kind().text().to_owned();
+    let mut add = |more: &str| {
+        if !more.is_empty() {
+            text.push_str(": ");
+            text.push_str(more);
+        }
+    };
+    add(error.detail());
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        add(&error.to_string());
+        cause = error.source();
+    }
+    text
 }
 
 /// Binds to an address. Returns the path, and what carries the calls.
