@@ -20,13 +20,18 @@ pub(crate) struct Chosen {
     pub(crate) directory: Option<String>,
 }
 
+/// Makes the directories of other crates known, so that the option and the environment can select them.
+pub(crate) fn install() {
+    // Fails only if another crate has the scheme, and there is none.
+    let _ = peregrine_etcd::install();
+}
+
 /// The directory of the option. It is not set if there is no option.
 static CHOSEN: OnceLock<Arc<dyn Directory>> = OnceLock::new();
 
 impl Chosen {
     /// Opens the directory of the option. From then on, all bindings of this process use it.
     pub(crate) fn choose(&self) -> Result<(), Failure> {
-        peregrine_etcd::install();
         if let Some(text) = &self.directory {
             let _ = CHOSEN.set(directory::open(text)?);
         }

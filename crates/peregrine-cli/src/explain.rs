@@ -1,11 +1,11 @@
 //! `explain`: shows which path a binding uses, and why it does not use the others. For a name with several
-//! servers, shows which of them a pool uses.
+//! servers, also shows which of them a pool uses.
 
 use std::time::{Duration, Instant};
 
 use peregrine::directory::Offer;
 use peregrine::{
-    Binding, Candidate, Description, Explanation, PoolServer, PoolStanding, Verdict, describe_with,
+    Binding, Candidate, Explanation, PoolServer, PoolStanding, Verdict, describe_with,
 };
 use serde_json::{Value, json};
 
@@ -22,76 +22,44 @@ const LOOK: Duration = Duration::from_millis(10);
 /// Explains which path a binding to an address uses. If no path works, shows the explanation and then fails.
 pub(crate) fn run(address: &str, format: Format) -> Result<(), Failure> {
     let begun = Instant::now();
-    if let Some(several) = servers::several(address) {
-        return explain_pool(address, &several, format);
-    }
     let (explanation, bound) = peregrine::explain(address, &bind_options());
+    let several = servers::several(address);
+    let servers = several.as_ref().map(|several| servers_of(address, several));
     let took = begun.elapsed();
     if format.is_json() {
         // The output is a single object that contains both the explanation and the error.
-        let members = to_json(&explanation, took);
+        let mut members = to_json(&explanation, took);
+        if let Some(servers) = &servers {
+            members["servers"] = servers.iter().map(server_to_json).collect();
+        }
         return match bound {
             Ok(()) => output::print(members),
             Err(error) => Err(Failure::from(error).with(members)),
         };
     }
     output::say(to_text(&explanation))?;
+    if let (Some(several), Some(servers)) = (several, servers) {
+        several.note_remarks();
+        let rows = servers.into_iter().map(|(row, _)| row).collect();
+        let head = format!("{BOLD}servers, as a pool uses them{BOLD:#}");
+        output::say(format_args!("\n{head}\n{}", servers::table("STANDING", rows)))?;
+    }
     Ok(bound?)
 }
 
-/// Explains which servers of a name a pool uses. If none can be used, shows why, and then fails.
-fn explain_pool(address: &str, several: &Several, format: Format) -> Result<(), Failure> {
-    let begun = Instant::now();
-    let (mut answers, mut failure) = (None, None);
-    // A pool needs an interface. All servers of a name have the same one, or one that fits it.
-    for server in several.ask(false, |address| describe_with(address, &bind_options())) {
-        match server.answer {
-            Ok(described) if answers.is_none() => answers = Some(described),
-            Ok(_) => {}
-            Err(error) => failure = failure.or(Some(error)),
-        }
-    }
-    let none = || Failure::local("the name has no server", "see `peregrine names`");
-    let bound = match answers {
-        Some(description) => bind_pool(address, &description),
-        None => Err(failure.unwrap_or_else(none)),
-    };
-    let (explanation, servers, bound) = match bound {
-        Ok(pool) => {
-            let servers = settled(&pool);
-            (Some(pool.explain()), servers.iter().map(of_pool).collect(), Ok(()))
-        }
-        Err(failure) => {
-            let servers = several.offers.servers.iter();
-            (None, servers.map(|offer| unused(several, offer)).collect::<Vec<_>>(), Err(failure))
-        }
-    };
-    let took = begun.elapsed();
-    if format.is_json() {
-        let mut members = match &explanation {
-            Some(explanation) => to_json(explanation, took),
-            None => json!({ "address": address, "took_ns": output::whole_ns(took) }),
-        };
-        let rows = servers.iter().map(|(row, offer)| server_to_json(row, offer));
-        members["servers"] = rows.collect();
-        return match bound {
-            Ok(()) => output::print(members),
-            Err(failure) => Err(failure.with(members)),
-        };
-    }
-    several.note_remarks();
-    let rows = servers.into_iter().map(|(row, _)| row).collect();
-    output::say(format_args!("{BOLD}{address}{BOLD:#}\n{}", servers::table("STANDING", rows)))?;
-    bound
-}
+/// A server, and its addresses.
+type Explained = (Row, Vec<String>);
 
-/// Binds to all servers of a name that can be used.
-fn bind_pool(address: &str, description: &Description) -> Result<Binding, Failure> {
-    let described = description.parsed().map_err(|error| {
-        let what = format!("cannot read the interface of {address}: {error}");
-        Failure::local(what, "the server may use another version of Peregrine")
-    })?;
-    Ok(Binding::pool(address, described, &bind_options())?)
+/// Explains how a pool uses the servers of a name. If it can use none, explains why.
+fn servers_of(address: &str, several: &Several) -> Vec<Explained> {
+    // A pool needs an interface. All servers of a name have the same one, or one that fits it.
+    let described = several.ask(false, |address| describe_with(address, &bind_options()));
+    let first = described.into_iter().find_map(|server| server.answer.ok());
+    let described = first.and_then(|description| description.parsed().ok());
+    match described.map(|described| Binding::pool(address, described, &bind_options())) {
+        Some(Ok(pool)) => settled(&pool).iter().map(of_pool).collect(),
+        _ => several.offers.servers.iter().map(|offer| unused(several, offer)).collect(),
+    }
 }
 
 /// Returns the servers of a pool when it has tried all of them.
@@ -107,7 +75,7 @@ fn settled(pool: &Binding) -> Vec<PoolServer> {
     }
 }
 
-fn of_pool(server: &PoolServer) -> (Row, Vec<String>) {
+fn of_pool(server: &PoolServer) -> Explained {
     let addresses = server.addresses.iter().map(ToString::to_string).collect();
     let row = Row {
         server: server.server.clone(),
@@ -120,7 +88,7 @@ fn of_pool(server: &PoolServer) -> (Row, Vec<String>) {
 }
 
 /// Explains why a server cannot be used.
-fn unused(several: &Several, offer: &Offer) -> (Row, Vec<String>) {
+fn unused(several: &Several, offer: &Offer) -> Explained {
     let reasons = several.addresses(offer).into_iter().filter_map(|address| {
         let (_, bound) = peregrine::explain(&address, &bind_options());
         bound.err().map(|error| servers::why(&error))
@@ -135,7 +103,7 @@ fn unused(several: &Several, offer: &Offer) -> (Row, Vec<String>) {
     (row, offer.addresses().iter().map(ToString::to_string).collect())
 }
 
-fn server_to_json(row: &Row, addresses: &[String]) -> Value {
+fn server_to_json((row, addresses): &Explained) -> Value {
     json!({
         "server": row.server,
         "addresses": addresses,

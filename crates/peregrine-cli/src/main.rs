@@ -49,6 +49,7 @@ use usage::Parsed;
 
 fn main() -> ExitCode {
     let begun = Instant::now();
+    directory::install();
     completions::answer();
     let arguments = match usage::read() {
         Parsed::Command(arguments) => arguments,

@@ -220,7 +220,7 @@ pub(crate) static CASES: &[Case] = &[
     },
     Case {
         title: "register",
-        text: "Registers a server that does not know directories, such as one behind another host, until a \
+        text: "Registers a server that does not know directories, such as an older one, until a \
                signal ends the command. Then it withdraws the registration, and the exit code is 0. An address \
                without a name, as `@HOST:PORT`, gets the name that is registered. Several addresses may come \
                before the name. `--server` distinguishes the server from the other servers of the name. The \
@@ -381,7 +381,7 @@ pub(crate) static CASES: &[Case] = &[
     Case {
         title: "explain",
         text: "Shows which path a client would use, and why it would not use the others. If a name has several \
-               servers in the directory, it shows how a pool uses each of them, and by which path: *used*, \
+               servers in the directory, it also shows how a pool uses each of them, and by which path: *used*, \
                *farther* (nearer servers are used), *other byte order*, *binding*, *left out* (it has failed) or \
                *spare* (there are enough others).",
         steps: &[
@@ -463,7 +463,7 @@ pub(crate) static CASES: &[Case] = &[
             Step {
                 line: "stat archive --interval 100ms --directory file:names",
                 before: leave_names,
-                held: false,
+                shown: &[],
                 ..STEP
             },
             Step { line: "stat files --prometheus", lines: 6, held: false, ..SCRIPT },
