@@ -60,6 +60,16 @@ const fn outcome(report: Report) -> Result<(), Failure> {
     }
 }
 
+/// Returns the report of the healthiest server. `None`: no server has answered.
+fn healthiest(reports: impl Iterator<Item = Report>) -> Option<Report> {
+    reports.min_by_key(|report| match report {
+        Report::Serving => 0,
+        Report::Overloaded => 1,
+        Report::Draining => 2,
+        _ => 3,
+    })
+}
+
 /// Asks for the health of all servers of a name. The result is that of the healthiest one, because clients
 /// can use the name as long as one server serves.
 fn of_several(health: &Health, several: &Several, format: Format) -> Result<(), Failure> {
@@ -67,12 +77,7 @@ fn of_several(health: &Health, several: &Several, format: Format) -> Result<(), 
     let options = bind_options().bind_timeout(health.timeout);
     let servers = several.ask(true, |address| health_with(address, &options));
     let reports = || servers.iter().filter_map(|one| one.answer.as_ref().ok());
-    let best = reports().copied().min_by_key(|report| match report {
-        Report::Serving => 0,
-        Report::Overloaded => 1,
-        Report::Draining => 2,
-        _ => 3,
-    });
+    let best = healthiest(reports().copied());
     let serving = reports().filter(|report| **report == Report::Serving).count();
     if format.is_json() {
         let rows: Vec<Value> = servers.iter().map(to_json).collect();
@@ -109,4 +114,23 @@ fn to_json(server: &Server<Report>) -> Value {
     let mut one = server.to_json();
     one["health"] = json!(server.answer.as_ref().ok().map(|report| report.text()));
     one
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn name_is_as_healthy_as_its_healthiest_server() {
+        use Report::{Draining, Overloaded, Serving};
+        for (reports, code) in [
+            (&[Draining, Overloaded, Serving][..], 0),
+            (&[Draining, Overloaded], OVERLOADED),
+            (&[Draining, Draining], DRAINING),
+        ] {
+            let best = healthiest(reports.iter().copied()).unwrap();
+            assert_eq!(outcome(best).map_or_else(|failure| failure.code(), |()| 0), code);
+        }
+        assert_eq!(healthiest(core::iter::empty()), None);
+    }
 }

@@ -259,7 +259,8 @@ fn each_server_of_a_name_is_shown() {
     };
     let (explained, servers, text) = check(&["explain", "files"]);
     assert_eq!(standings(&servers), ["used", "used", "left out"]);
-    assert_eq!((&explained["address"], &explained["path"]), (&json!("files"), &json!("tcp")));
+    // A client without a pool calls the server of this machine.
+    assert_eq!((&explained["address"], &explained["path"]), (&json!("files"), &json!("local")));
     assert!(text.starts_with("files\n  local     "), "{text}");
     let (listed, servers, _) = check(&["list", "files"]);
     assert_eq!(standings(&servers), ["answers", "answers", "fails"]);
@@ -281,6 +282,13 @@ fn each_server_of_a_name_is_shown() {
     assert_eq!(twice.out.lines().count(), 6, "{twice:?}");
     let watch = names.run(&[&stat[..], &["--count", "2", "--watch"]].concat());
     assert!(watch.code == 0 && watch.out.lines().count() == 6, "{watch:?}");
+    let option = names.option();
+    let watch = [&stat[..], &["--watch", &option]].concat();
+    let terminal = Terminal::start(names.0.command(&watch), 60, 100);
+    terminal.until("server zz-dead");
+    terminal.until("press q to quit");
+    terminal.write("q");
+    assert_eq!(terminal.end().code, 0);
     // Other commands use one of the servers.
     let done = names.run(&["call", "files", "size", "path=hello"]);
     assert_eq!((done.code, &*done.out), (0, "5\n"), "{done:?}");
