@@ -194,7 +194,7 @@ pub(crate) static CASES: &[Case] = &[
             Step { line: "list", shown: &[Human, Json, Ndjson], ..STEP },
             Step { line: "list", columns: 40, forms: &[Human], ..STEP },
             Step { line: "list ADDRESS", ..STEP },
-            Step { line: "list archive --directory file:names", before: leave_names, ..STEP },
+            Step { line: "list files --directory file:names", before: leave_names, ..STEP },
         ],
     },
     Case {
@@ -248,7 +248,7 @@ pub(crate) static CASES: &[Case] = &[
         steps: &[
             Step { line: "describe ADDRESS", shown: &[Human, Json], ..STEP },
             Step {
-                line: "describe archive --directory file:names",
+                line: "describe files --directory file:names",
                 before: leave_names,
                 lines: 5,
                 ..STEP
@@ -387,7 +387,7 @@ pub(crate) static CASES: &[Case] = &[
         steps: &[
             Step { line: "explain ADDRESS", shown: &[Human, Json], ..STEP },
             Step {
-                line: "explain archive --directory file:names",
+                line: "explain files --directory file:names",
                 before: leave_names,
                 shown: &[Human, Json],
                 ..STEP
@@ -415,7 +415,7 @@ pub(crate) static CASES: &[Case] = &[
         steps: &[
             Step { line: "health ADDRESS", shown: &[Human, Json], ..STEP },
             Step {
-                line: "health archive --directory file:names",
+                line: "health files --directory file:names",
                 before: leave_names,
                 shown: &[Human, Json],
                 ..STEP
@@ -461,7 +461,7 @@ pub(crate) static CASES: &[Case] = &[
                 ..STEP
             },
             Step {
-                line: "stat archive --interval 100ms --directory file:names",
+                line: "stat files --interval 100ms --directory file:names",
                 before: leave_names,
                 shown: &[],
                 ..STEP

@@ -104,15 +104,15 @@ pub(crate) fn leave_interfaces(world: &World) {
     }
 }
 
-/// Writes a directory of names. The server of `files` counts as two servers of `archive`, one for each path.
-/// The third server of `archive` does not run.
+/// Writes a directory of names. The server of `files` counts as two servers, one for each path.
+/// The third server does not run.
 pub(crate) fn leave_names(world: &World) {
     let _ = std::fs::remove_dir_all(world.sandbox.path("names"));
     let [udp, tcp] = [&world.at[1].1, &world.at[2].1];
     for (name, server, address) in [
-        ("archive", "fs1", &**udp),
-        ("archive", "fs2", &**tcp),
-        ("archive", "fs3", "tcp:archive@127.0.0.1:1"),
+        ("files", "fs1", &**udp),
+        ("files", "fs2", &**tcp),
+        ("files", "fs3", "tcp:files@127.0.0.1:1"),
         ("birds", "fs9", "birds@fs9.example.org:7000"),
     ] {
         let place = std::path::PathBuf::from(world.sandbox.path("names")).join(name);
