@@ -11,8 +11,12 @@ use peregrine::Wait;
 use peregrine::json::Bytes;
 
 use crate::completions::{self, Shell};
+use crate::directory::Chosen;
 use crate::keys::args::Keys;
+use crate::names::Names;
+use crate::register::Register;
 use crate::security::Security;
+use crate::stat::args::Stat;
 use crate::unseal::args::Unseal;
 
 const STYLES: Styles = Styles::styled()
@@ -34,9 +38,9 @@ Exit codes:
 
 Environment:
   PEREGRINE_DIR    the runtime directory, in which servers export and clients search first
-  PEREGRINE_DIRECTORY
-                   where to look up other names: file:PATH, hosts:PATH or etcd://HOST,HOST/PREFIX
   PEREGRINE_HOSTS  the hosts file, which maps names to the machines that serve them
+  PEREGRINE_DIRECTORY
+                   the directory in place of the hosts file, as for --directory
   PEREGRINE_KEYS   the directory of the own key and of the keys that are trusted
   PEREGRINE_KEY_LOG
                    a file to which the keys of encrypted connections are appended, so that Wireshark can
@@ -58,6 +62,9 @@ pub(crate) struct Arguments {
     /// Which key to show to peers, and which peers to trust.
     #[command(flatten)]
     pub(crate) security: Security,
+    /// Which directory to ask for the servers of names.
+    #[command(flatten)]
+    pub(crate) directory: Chosen,
     /// The command to run.
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
@@ -157,6 +164,10 @@ pub(crate) enum Command {
         /// the programs of ONC RPC that the rpcbind of a machine knows
         address: Option<String>,
     },
+    /// List the names of a directory and their servers, on this machine and on others
+    Names(Names),
+    /// Register a server in a directory until SIGINT or SIGTERM, if the server does not do so
+    Register(Register),
     /// Show the interface of an export as a Rust trait
     Describe(Describe),
     /// Show which changes of an interface break which clients
@@ -260,9 +271,13 @@ pub(crate) struct Serve {
     /// on the way can read and change calls
     #[arg(long, requires = "beyond_this_machine")]
     pub(crate) i_trust_this_network: bool,
-    /// Register in the directory of PEREGRINE_DIRECTORY, with this host [default: where the server listens]
-    #[arg(long, value_name = "HOST", num_args = 0..=1, require_equals = true, default_missing_value = "", requires = "listen")]
-    pub(crate) register: Option<String>,
+    /// Register the export in the directory of --directory or $PEREGRINE_DIRECTORY while the server runs
+    #[arg(long, requires = "listen")]
+    pub(crate) register: bool,
+    /// The host by which other machines reach this server, for --register: HOST or HOST:PORT; can be repeated
+    /// [default: the addresses of --listen]
+    #[arg(long, value_name = "HOST", requires = "register")]
+    pub(crate) advertise: Vec<String>,
     /// Stop when this parent process has ended.
     #[arg(long, hide = true, value_name = "PID")]
     pub(crate) parent: Option<u32>,
@@ -411,35 +426,6 @@ const CAPTURE_RULES: &str = "\
 Only the user of the server and root may capture calls. A capture never delays a call: if calls end faster
 than they are printed, some are left out, and their number is shown. Calls of all clients are shown, over
 all paths, when they have ended. The contents of lent buffers, streams and results are not shown.";
-
-/// Options of `stat`.
-#[derive(Args, Debug)]
-pub(crate) struct Stat {
-    /// Any name that a server of this machine exports, or the address of a server: @HOST or
-    /// @HOST:PORT, optionally with the prefix eth:, udp: or tcp: [default: the only server here]
-    #[arg(add = ArgValueCompleter::new(completions::addresses))]
-    pub(crate) address: Option<String>,
-    /// Length of an interval, such as 200ms, 1s or 1m
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time)]
-    pub(crate) interval: Duration,
-    /// Show one interval after the other until `q` or Ctrl-C: in place on a terminal, otherwise one
-    /// per line
-    #[arg(short, long)]
-    pub(crate) watch: bool,
-    /// Number of intervals [default: 1, or unlimited with --watch]
-    #[arg(short, long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
-    pub(crate) count: Option<u64>,
-    /// Print all counts since the start of the server, in the text format of Prometheus
-    #[arg(long, conflicts_with_all = ["interval", "watch", "count"])]
-    pub(crate) prometheus: bool,
-    /// Serve this text at http://HOST:PORT/metrics until Ctrl-C; each request asks the server anew
-    #[arg(long, value_name = "HOST:PORT", requires = "prometheus")]
-    pub(crate) listen: Option<String>,
-    /// Allow --listen at addresses that other machines can reach; HTTP is not encrypted, and every host
-    /// that reaches the port can read the counts
-    #[arg(long, requires = "listen")]
-    pub(crate) beyond_this_machine: bool,
-}
 
 /// Options of `describe`.
 #[derive(Args, Debug)]
@@ -735,7 +721,7 @@ impl From<WaitOption> for Wait {
 }
 
 /// Parses a duration of 10 ms to 24 h. A number without a unit is in seconds.
-fn time(text: &str) -> Result<Duration, String> {
+pub(crate) fn time(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let ms: f64 = match &text[digits.len()..] {
         "ms" => 1.0,

@@ -41,9 +41,10 @@ pub(crate) fn run(capture: &Capture, format: Format) -> Result<(), Failure> {
         Some(name) => options.procedure(name),
         None => options,
     };
-    let mut calls = Calls::open_with(&capture.name, &options)?;
+    // Signals are handled before the capture begins, so that a signal at any time ends it with the totals.
     let signals = InterruptOptions { format, grace: GRACE, executed: "no" };
     let interrupt = Interrupt::handle(signals, || {}, || "calls were shown".to_owned())?;
+    let mut calls = Calls::open_with(&capture.name, &options)?;
     if format == Format::Human {
         output::note(format_args!("{DIM}capturing calls of {}{DIM:#}", visible(&capture.name)));
     }

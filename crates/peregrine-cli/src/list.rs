@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use crate::args::Format;
 use crate::output::{self, Failure};
 use crate::security::bind_options;
+use crate::servers::{self, Server, Several};
 
 /// Why the state of a name is unknown.
 const UNKNOWN: &str =
@@ -39,6 +40,9 @@ pub(crate) fn run(address: Option<&str>, format: Format) -> Result<(), Failure> 
 /// Lists what the server at an address exports.
 fn of_server(address: &str, format: Format) -> Result<(), Failure> {
     let begun = Instant::now();
+    if let Some(several) = servers::several(address) {
+        return of_several(address, &several, format);
+    }
     let exports = match local(address)? {
         Some(exports) => exports,
         None => peregrine::exports_with(address, &bind_options())?,
@@ -57,6 +61,58 @@ fn of_server(address: &str, format: Format) -> Result<(), Failure> {
         ["NAME", "INTERFACE", "VERSION", "DIGEST", "PROCESS", "AGE", "BINDINGS", "LISTENS"];
     let rows = exports.iter().map(exported_to_row).collect();
     output::say(output::table(&header, &[2, 4, 5, 6], rows))
+}
+
+/// Lists what each server of a name exports.
+fn of_several(address: &str, several: &Several, format: Format) -> Result<(), Failure> {
+    let begun = Instant::now();
+    let servers = several.ask(true, |address| peregrine::exports_with(address, &bind_options()));
+    let took = begun.elapsed();
+    let is_answered = servers.iter().any(|one| one.answer.is_ok());
+    let exports = || {
+        servers.iter().flat_map(|server| {
+            let exports = server.answer.as_ref().map_or(&[][..], Vec::as_slice);
+            exports.iter().map(|one| (server.offer.server(), one))
+        })
+    };
+    if format.is_json() {
+        let rows: Vec<Value> = servers.iter().map(Server::to_json).collect();
+        let exports = exports().map(|(server, one)| {
+            let mut export = exported_to_json(one);
+            export["server"] = json!(server);
+            export
+        });
+        let whole = json!({
+            "address": address,
+            "servers": rows,
+            "took_ns": output::whole_ns(took),
+        });
+        if !is_answered {
+            return Err(servers::first_failure(servers).with(whole));
+        }
+        return output::print_all(format, "exports", exports.collect(), whole);
+    }
+    several.note_remarks();
+    let header = [
+        "SERVER",
+        "NAME",
+        "INTERFACE",
+        "VERSION",
+        "DIGEST",
+        "PROCESS",
+        "AGE",
+        "BINDINGS",
+        "LISTENS",
+    ];
+    let rows: Vec<_> = exports()
+        .map(|(server, one)| [vec![server.to_owned()], exported_to_row(one)].concat())
+        .collect();
+    let standings = servers.iter().map(|one| one.row(one.standing())).collect();
+    output::say(servers::table("STANDING", standings))?;
+    if !rows.is_empty() {
+        output::say(format_args!("\n{}", output::table(&header, &[3, 5, 6, 7], rows)))?;
+    }
+    if is_answered { Ok(()) } else { Err(servers::first_failure(servers)) }
 }
 
 /// Lists the programs of ONC RPC that the rpcbind of a machine knows.

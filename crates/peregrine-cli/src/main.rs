@@ -12,6 +12,7 @@ mod completions;
 mod copy;
 mod demo;
 mod describe;
+mod directory;
 mod doctor;
 mod explain;
 mod export;
@@ -25,12 +26,16 @@ mod keys;
 mod link;
 mod list;
 mod man;
+mod names;
 mod output;
 mod ping;
+mod register;
 mod rpcbind;
 mod saved;
+mod screen;
 mod security;
 mod serve;
+mod servers;
 mod stat;
 mod unseal;
 mod usage;
@@ -44,11 +49,7 @@ use usage::Parsed;
 
 fn main() -> ExitCode {
     let begun = Instant::now();
-    // Commands find the servers in the directory of `$PEREGRINE_DIRECTORY`.
-    #[cfg(feature = "dns")]
-    peregrine_dns::install();
-    #[cfg(feature = "etcd")]
-    peregrine_etcd::install();
+    directory::install();
     completions::answer();
     let arguments = match usage::read() {
         Parsed::Command(arguments) => arguments,
@@ -63,7 +64,8 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments, format: Format) -> Result<(), Failure> {
-    let Arguments { format: written, color: colour, security, command } = arguments;
+    let Arguments { format: written, color: colour, security, directory, command } = arguments;
+    directory.choose()?;
     security.choose()?;
     let _reported = security::ReportKeyLog;
     match command.unwrap_or_default() {
@@ -73,6 +75,8 @@ fn run(arguments: Arguments, format: Format) -> Result<(), Failure> {
         Command::Rpcbind(rpcbind) => rpcbind::run(&rpcbind, format),
         Command::Copy(copy) => copy::run(&copy, format),
         Command::List { address } => list::run(address.as_deref(), format),
+        Command::Names(names) => names::run(&names, format),
+        Command::Register(register) => register::run(&register, format),
         Command::Describe(describe) => describe::run(&describe, written),
         Command::Compare(compare) => compare::run(&compare, format),
         Command::Import(import) => import::run(&import, format),

@@ -9,6 +9,7 @@ use clap::{Args, ValueHint};
 use peregrine::secure::{Expected, Identity, KeyDirectory, KeyError, Trust};
 use peregrine::{BindOptions, Endpoint, Insecure, Server};
 
+use crate::directory;
 use crate::output::{self, DIM, Failure};
 
 /// The shortest interval between two messages about clients that were refused.
@@ -199,7 +200,7 @@ fn lists_at(path: &Path) -> Result<(Option<PathBuf>, Option<PathBuf>), Failure> 
 
 /// Returns the options for all bindings of this process.
 pub(crate) fn bind_options() -> BindOptions {
-    let options = BindOptions::default();
+    let options = directory::add_to(BindOptions::default());
     let Some(Some(chosen)) = CHOSEN.get() else { return options };
     let options = options.secure(chosen.identity.clone(), chosen.trust.clone());
     match &chosen.expect {

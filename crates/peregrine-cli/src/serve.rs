@@ -1,7 +1,7 @@
 //! `serve`: exports the files of a directory until a signal stops the server.
 
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use peregrine::{Address, Endpoint, ExportOptions, Server, StopHandle, directory};
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
@@ -12,6 +12,10 @@ use crate::files::{Directory, FilesServer};
 use crate::interrupt::Interrupt;
 use crate::output::{self, BOLD, DIM, Failure, OrFail};
 use crate::security::{self, Listening};
+use crate::{directory as names, register};
+
+/// The interval at which a server that registers looks for signals, and whether the directory answers.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Serves one directory.
 pub(crate) fn run(serve: &Serve, format: Format) -> Result<(), Failure> {
@@ -42,13 +46,16 @@ pub(crate) fn run(serve: &Serve, format: Format) -> Result<(), Failure> {
     for endpoint in &serve.listen {
         server = listening.listen(server, endpoint)?;
     }
-    if let Some(host) = &serve.register {
-        server = server.register_in(directory::of_environment()?);
-        if !host.is_empty() {
+    let mut server = security::report_refusals(server);
+    let mut registered_in = None;
+    if serve.register {
+        let directory = names::chosen()?;
+        registered_in = Some(directory.describe());
+        server = server.register_in(directory);
+        for host in &serve.advertise {
             server = server.advertise(host)?;
         }
     }
-    let server = security::report_refusals(server);
     let server = server.export_with(&name, FilesServer::new(files), options)?.spawn()?;
     let _ = stop.set(server.stop_handle());
     if interrupt.signal().is_some() {
@@ -58,16 +65,22 @@ pub(crate) fn run(serve: &Serve, format: Format) -> Result<(), Failure> {
         server.addresses().iter().map(|endpoint| address_at(endpoint, &name)).collect();
     let process = std::process::id();
     match format {
-        Format::Json | Format::Ndjson => output::print(json!({
-            "ready": true,
-            "name": name,
-            "directory": dir.display().to_string(),
-            "writable": serve.writable,
-            "public": serve.public,
-            "process": process,
-            "socket": socket(&name),
-            "addresses": addresses,
-        }))?,
+        Format::Json | Format::Ndjson => {
+            let mut ready = json!({
+                "ready": true,
+                "name": name,
+                "directory": dir.display().to_string(),
+                "writable": serve.writable,
+                "public": serve.public,
+                "process": process,
+                "socket": socket(&name),
+                "addresses": addresses,
+            });
+            if let Some(place) = &registered_in {
+                ready["registered_in"] = json!(place);
+            }
+            output::print(ready)?;
+        }
         Format::Human => {
             let access = if serve.writable { "to read and write" } else { "to read" };
             let whom = if serve.public { "all users" } else { "this user" };
@@ -80,7 +93,16 @@ pub(crate) fn run(serve: &Serve, format: Format) -> Result<(), Failure> {
                 let how = listening.in_words(endpoint);
                 output::note(format_args!("and at {BOLD}{address}{BOLD:#} {DIM}({how}){DIM:#}"));
             }
+            if let Some(place) = &registered_in {
+                output::note(format_args!("registered in {place}"));
+            }
         }
+    }
+    let mut problem = None;
+    // A signal also stops the server, which first withdraws its registration.
+    while registered_in.is_some() && interrupt.signal().is_none() {
+        register::report(&name, server.registration_problems(), &mut problem, format)?;
+        std::thread::sleep(LOOK);
     }
     server.wait();
     let time = output::age(begun.elapsed().as_millis() as u64);

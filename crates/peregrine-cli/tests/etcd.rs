@@ -61,7 +61,7 @@ fn commands_find_servers_in_etcd() {
     let directory = format!("etcd://127.0.0.1:{port}/test");
     let files = server.path("files");
     let mut serve = server.command(&["serve", &files, "--format", "json", "--name", "papers"]);
-    serve.args(["--listen", "tcp:127.0.0.1:0", "--register=127.0.0.1"]);
+    serve.args(["--listen", "tcp:127.0.0.1:0", "--register", "--advertise", "127.0.0.1"]);
     let mut serving = Process::start(serve.env("PEREGRINE_DIRECTORY", &directory));
     let ready: Value = serde_json::from_str(&serving.line()).unwrap();
     assert_eq!(ready["ready"], true);
@@ -102,7 +102,8 @@ fn commands_find_servers_in_etcd() {
 fn server_does_not_start_where_it_cannot_register() {
     let sandbox = Sandbox::new();
     let files = sandbox.path("files");
-    let arguments = ["serve", &files, "--listen", "tcp:127.0.0.1:0", "--register=127.0.0.1"];
+    let arguments =
+        ["serve", &files, "--listen", "tcp:127.0.0.1:0", "--register", "--advertise", "127.0.0.1"];
     for (directory, why) in [
         ("etcd://127.0.0.1:1", "no member of the cluster answers"),
         ("etcd://127.0.0.1:1?password=secret", "a password belongs into a file"),

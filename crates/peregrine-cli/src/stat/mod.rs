@@ -1,10 +1,11 @@
 //! `stat`: shows the counters of a running server, once or periodically, or as text for Prometheus.
 
+pub(crate) mod args;
 mod endpoint;
 mod json;
+mod many;
 mod prometheus;
 mod readings;
-mod screen;
 mod tables;
 
 use std::collections::BTreeMap;
@@ -13,12 +14,13 @@ use std::time::Duration;
 use peregrine::counters::Stat;
 use peregrine::directory;
 
-use crate::args::{self, Format};
+use crate::args::Format;
 use crate::interrupt::{Interrupt, InterruptOptions};
 use crate::output::{self, Failure};
+use crate::screen::{Key, Screen};
 use crate::security::bind_options;
+use crate::servers;
 use readings::Readings;
-use screen::{Key, Screen};
 
 /// How long the current request to the server may still run after a signal interrupted the command.
 const GRACE: Duration = Duration::from_millis(300);
@@ -90,6 +92,9 @@ pub(crate) fn run(stat: &args::Stat, format: Format) -> Result<(), Failure> {
             suggestions: Vec::new(),
         });
     }
+    if let Some(several) = servers::several(&address) {
+        return many::run(stat, &address, several, format);
+    }
     // The first request comes before the switch to the alternate screen, so that an error of this request
     // stays visible.
     let (first, readings) = match stat.watch {
@@ -100,8 +105,27 @@ pub(crate) fn run(stat: &args::Stat, format: Format) -> Result<(), Failure> {
         ),
     };
     let screen = if stat.watch && !format.is_json() { Screen::take()? } else { None };
+    let interrupt = interruptible(format, screen.as_ref(), "the server had not replied yet")?;
+    let shown = show(stat, format, &address, (first, readings), screen.as_ref(), &interrupt);
+    // Dropping the screen restores the terminal, before any error is reported.
+    drop(screen);
+    let shown = shown.and_then(|shown| {
+        let what = || format!("{shown} intervals were shown");
+        interrupt.check(what)
+    });
+    interrupt.leave();
+    shown
+}
+
+/// Handles signals from now on. If the command does not end after a signal, restores the terminal, and
+/// reports `text`.
+pub(crate) fn interruptible(
+    format: Format,
+    screen: Option<&Screen>,
+    text: &'static str,
+) -> Result<Interrupt, Failure> {
     let signals = InterruptOptions { format, grace: GRACE, executed: "maybe" };
-    let saved = screen.as_ref().map(Screen::saved);
+    let saved = screen.map(Screen::saved);
     let last = move || {
         // The terminal is restored before the report is printed, so that the report stays visible.
         if let Some(saved) = saved {
@@ -114,18 +138,9 @@ pub(crate) fn run(stat: &args::Stat, format: Format) -> Result<(), Failure> {
             });
             let _ = restored.recv_timeout(GRACE);
         }
-        "the server had not replied yet".to_owned()
+        text.to_owned()
     };
-    let interrupt = Interrupt::handle(signals, || {}, last)?;
-    let shown = show(stat, format, &address, (first, readings), screen.as_ref(), &interrupt);
-    // Dropping the screen restores the terminal, before any error is reported.
-    drop(screen);
-    let shown = shown.and_then(|shown| {
-        let what = || format!("{shown} intervals were shown");
-        interrupt.check(what)
-    });
-    interrupt.leave();
-    shown
+    Interrupt::handle(signals, || {}, last)
 }
 
 /// Shows intervals until the last one, until the user quits, or until a signal arrives. Returns the number of
@@ -180,7 +195,7 @@ fn show(
 
 /// Waits for a key or a signal, for at most the time `wait`. Returns whether the key or the signal ends the
 /// command.
-fn is_ended(
+pub(crate) fn is_ended(
     wait: Duration,
     screen: Option<&Screen>,
     interrupt: &Interrupt,

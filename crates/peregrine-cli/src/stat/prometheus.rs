@@ -9,8 +9,8 @@ use peregrine::counters::{Counts, PROMETHEUS_CONTENT_TYPE, Stat};
 use serde_json::json;
 
 use super::endpoint::{self, Stop};
-use super::{began_ms, is_same};
-use crate::args::{self, Format};
+use super::{args, began_ms, is_same};
+use crate::args::Format;
 use crate::interrupt::Interrupt;
 use crate::output::{self, BOLD, DIM, Failure, OrFail as _};
 use crate::security::bind_options;

@@ -3,8 +3,8 @@
 //! To document a new command, add an entry to [`CASES`]. Nothing else is needed.
 
 use super::world::{
-    World, leave_capture, leave_interfaces, leave_keys, leave_no_keys, leave_onc_interfaces,
-    leave_open_key, leave_something_dead, leave_trusted_keys, nothing,
+    World, leave_capture, leave_interfaces, leave_keys, leave_names, leave_no_keys,
+    leave_onc_interfaces, leave_open_key, leave_something_dead, leave_trusted_keys, nothing,
 };
 
 /// A section of the document.
@@ -90,7 +90,9 @@ pub(crate) static CASES: &[Case] = &[
                the exit code is 0. With `--listen`, it can also be called over networks. At addresses that other \
                machines can reach (`--beyond-this-machine`), calls are encrypted, and only peers that are \
                trusted can call: `peregrine keys` makes the key of the server and says who is trusted. Clients \
-               use `--identity`.",
+               use `--identity`. With `--register`, the server registers in the directory of `--directory` or \
+               `$PEREGRINE_DIRECTORY`, and `--advertise` says by which host other machines reach it. After \
+               a signal, it withdraws before it refuses calls.",
         steps: &[
             Step {
                 line: "serve photos",
@@ -116,6 +118,19 @@ pub(crate) static CASES: &[Case] = &[
                 code: 130,
                 before: leave_keys,
                 until: "that are trusted)",
+                ..STEP
+            },
+            Step {
+                line: "serve photos --name archive --listen tcp:127.0.0.1:0 --register --advertise \
+                       fs1.example.org --directory file:names",
+                code: 130,
+                before: leave_names,
+                until: "registered in",
+                ..STEP
+            },
+            Step {
+                line: "serve photos --name archive --listen tcp:127.0.0.1:0 --register",
+                code: 3,
                 ..STEP
             },
         ],
@@ -173,11 +188,54 @@ pub(crate) static CASES: &[Case] = &[
         text: "Lists the exports of this machine. A name is *alive*, *silent* (its server does not reply), *dead* \
                (its server has ended; `clean` removes its files) or *hidden* (clients find the name in \
                another directory first). If a table is too wide, each row becomes a record, as here in a \
-               terminal with 40 columns.",
+               terminal with 40 columns. If a name has several servers in the directory, `list NAME` shows which \
+               of them answer, and what each of them exports.",
         steps: &[
             Step { line: "list", shown: &[Human, Json, Ndjson], ..STEP },
             Step { line: "list", columns: 40, forms: &[Human], ..STEP },
             Step { line: "list ADDRESS", ..STEP },
+            Step { line: "list files --directory file:names", before: leave_names, ..STEP },
+        ],
+    },
+    Case {
+        title: "names",
+        text: "Lists the names of a directory with their servers. The directory is that of `--directory`, as \
+               `file:PATH`, `hosts:PATH` or `etcd://HOST,HOST/PREFIX`, or else that of `$PEREGRINE_DIRECTORY`. \
+               Without either, the names are those of the hosts files and of this machine. All commands find \
+               the servers of names in the same directory. What the directory contains and cannot be used is a \
+               note on standard error. So is the age of the names if the directory does not answer. `--watch` \
+               follows the changes, in place on a terminal, until `q` or Ctrl-C. Otherwise, it prints a line \
+               with `+` for each server that is new, and one with `-` for each that is gone. As JSON, it prints \
+               an object for each state.",
+        steps: &[
+            Step {
+                line: "names --directory file:names",
+                before: leave_names,
+                shown: &[Human, Json, Ndjson],
+                ..STEP
+            },
+            Step { line: "names --directory file:nmaes", code: 3, ..STEP },
+            Step { line: "names --directory nis:domain", code: 3, ..STEP },
+        ],
+    },
+    Case {
+        title: "register",
+        text: "Registers a server that does not know directories, such as an older one, until a \
+               signal ends the command. Then it withdraws the registration, and the exit code is 0. An address \
+               without a name, as `@HOST:PORT`, gets the name that is registered. Several addresses may come \
+               before the name. `--server` distinguishes the server from the other servers of the name. The \
+               default is its host and port, so that the command takes over its own registration after \
+               a crash. Two commands must not register different servers by the same text. If the directory \
+               does not answer, a note says so, and another one when it answers again.",
+        steps: &[
+            Step {
+                line: "register @fs1.example.org:7000 photos --directory file:names",
+                before: leave_names,
+                shown: &[Human, Json],
+                until: "withdraws it)",
+                ..STEP
+            },
+            Step { line: "register photos photos --directory file:names", code: 3, ..STEP },
         ],
     },
     Case {
@@ -185,9 +243,16 @@ pub(crate) static CASES: &[Case] = &[
         text: "Shows the interface of an export as a Rust trait. `--format json` prints it as JSON. `--save FILE` \
                also writes it to a file: as a trait if the name ends in `.rs`, otherwise as JSON. `describe` \
                and `call` read such files with `--interface FILE`, and `compare` compares them. `--format c` \
-               prints a C header ([PORTING.md](PORTING.md)).",
+               prints a C header ([PORTING.md](PORTING.md)). If a name has several servers in the directory, \
+               a comment describes each of them. The interface is that of the first one that answers.",
         steps: &[
             Step { line: "describe ADDRESS", shown: &[Human, Json], ..STEP },
+            Step {
+                line: "describe files --directory file:names",
+                before: leave_names,
+                lines: 5,
+                ..STEP
+            },
             Step { line: "describe ADDRESS --save files.json", lines: 4, ..STEP },
             Step { line: "describe files --save files.rs", shown: &[], ..STEP },
             Step { line: "describe --interface files.json", lines: 4, ..STEP },
@@ -315,9 +380,18 @@ pub(crate) static CASES: &[Case] = &[
     },
     Case {
         title: "explain",
-        text: "Shows which path a client would use, and why it would not use the others.",
+        text: "Shows which path a client would use, and why it would not use the others. If a name has several \
+               servers in the directory, it also shows how a pool uses each of them, and by which path: *used*, \
+               *farther* (nearer servers are used), *other byte order*, *binding*, *left out* (it has failed) or \
+               *spare* (there are enough others).",
         steps: &[
             Step { line: "explain ADDRESS", shown: &[Human, Json], ..STEP },
+            Step {
+                line: "explain files --directory file:names",
+                before: leave_names,
+                shown: &[Human, Json],
+                ..STEP
+            },
             Step { line: "explain fiels", code: 3, ..STEP },
         ],
     },
@@ -335,9 +409,17 @@ pub(crate) static CASES: &[Case] = &[
         title: "health",
         text: "Asks a server whether it serves, is overloaded, or is about to stop. It answers also while all of \
                its threads are busy. The exit code is for supervisors: 0 if it serves, 5 if it is about to \
-               stop, 6 if it is overloaded, and 3 if it is gone or does not answer within `--timeout`.",
+               stop, 6 if it is overloaded, and 3 if it is gone or does not answer within `--timeout`. If \
+               a name has several servers in the directory, it asks all of them. The exit code is that of the \
+               healthiest one, because clients can use the name as long as one server serves.",
         steps: &[
             Step { line: "health ADDRESS", shown: &[Human, Json], ..STEP },
+            Step {
+                line: "health files --directory file:names",
+                before: leave_names,
+                shown: &[Human, Json],
+                ..STEP
+            },
             Step { line: "health fiels", code: 3, shown: &[Human, Json], ..STEP },
             Step { line: "health tcp:files@127.0.0.1:1 --timeout 1s", code: 3, ..STEP },
             Step { line: "health files --timeout soon", code: 2, ..STEP },
@@ -359,8 +441,10 @@ pub(crate) static CASES: &[Case] = &[
         text: "Shows live counters of a server and of its exports, sessions and bindings. On the same machine, it \
                reads them from memory that the server shares, at no cost for the server. `--watch` shows one \
                interval after the other, in place on a terminal, until `q` or Ctrl-C. Over a network, it shows \
-               what the server discloses.\n\n\
-               `--prometheus` prints the counts for Prometheus, and with `--listen` it serves them over HTTP. \
+               what the server discloses. If a name has several servers in the directory, it shows each of \
+               them, and the members of the object are in a list `servers`.\n\n\
+               `--prometheus` prints the counts of one server for Prometheus, and with `--listen` it serves them \
+               over HTTP. \
                [METRICS.md](METRICS.md) lists the metrics.",
         steps: &[
             Step {
@@ -374,6 +458,12 @@ pub(crate) static CASES: &[Case] = &[
                 shown: &[Ndjson],
                 lines: 2,
                 held: false,
+                ..STEP
+            },
+            Step {
+                line: "stat files --interval 100ms --directory file:names",
+                before: leave_names,
+                shown: &[],
                 ..STEP
             },
             Step { line: "stat files --prometheus", lines: 6, held: false, ..SCRIPT },

@@ -215,6 +215,7 @@ Texts that differ between runs are replaced:
 | `--format ndjson` | one object per line, for each result of a command that has several |
 | `--color auto` | colours on a terminal, unless NO_COLOR is set or TERM is `dumb` |
 | `--color always`, `never` | colours always or never |
+| `--directory SCHEME:WHERE` | where to find the servers of names, such as `file:PATH` |
 
 | exit code | meaning |
 |---|---|

@@ -104,6 +104,24 @@ pub(crate) fn leave_interfaces(world: &World) {
     }
 }
 
+/// Writes a directory of names. The server of `files` counts as two servers, one for each path.
+/// The third server does not run.
+pub(crate) fn leave_names(world: &World) {
+    let _ = std::fs::remove_dir_all(world.sandbox.path("names"));
+    let [udp, tcp] = [&world.at[1].1, &world.at[2].1];
+    for (name, server, address) in [
+        ("files", "fs1", &**udp),
+        ("files", "fs2", &**tcp),
+        ("files", "fs3", "tcp:files@127.0.0.1:1"),
+        ("birds", "fs9", "birds@fs9.example.org:7000"),
+    ] {
+        let place = std::path::PathBuf::from(world.sandbox.path("names")).join(name);
+        std::fs::create_dir_all(&place).unwrap();
+        let line = serde_json::json!({ "server": server, "addresses": [address] });
+        std::fs::write(place.join(format!("{server}.json")), line.to_string()).unwrap();
+    }
+}
+
 /// An identity for the document. Nothing else uses it.
 const IDENTITY: [(&str, u32, &str); 2] = [
     (

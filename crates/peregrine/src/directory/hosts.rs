@@ -69,19 +69,27 @@ impl Hosts {
         let own = config.map(|config| config.join("peregrine/hosts"));
         Self::of(own.into_iter().chain([PathBuf::from("/etc/peregrine/hosts")]))
     }
+
+    /// Reads a file. Returns `None` if there is no such file, and it need not exist.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    fn read(&self, file: &Path) -> Result<Option<String>, CallError> {
+        match read(file) {
+            Ok(text) => Ok(Some(text)),
+            Err(error) if !self.is_required && is_nowhere(&error) => Ok(None),
+            Err(error) => {
+                let what = format!("reading {}{}", file.display(), self.chosen_by);
+                Err(CallError::system(Phase::Resolve, what, error))
+            }
+        }
+    }
 }
 
 impl Directory for Hosts {
     fn offers(&self, name: &str) -> Result<Vec<Address>, CallError> {
         for file in &self.files {
-            let text = match read(file) {
-                Ok(text) => text,
-                Err(error) if !self.is_required && is_nowhere(&error) => continue,
-                Err(error) => {
-                    let what = format!("reading {}{}", file.display(), self.chosen_by);
-                    return Err(CallError::system(Phase::Resolve, what, error));
-                }
-            };
+            let Some(text) = self.read(file)? else { continue };
             let offers = offers_in(&text, name).map_err(|(line, error)| {
                 let text = format!("{}:{line}: {}", file.display(), error.detail());
                 CallError::not_executed(Kind::BadName, Phase::Resolve, text)
@@ -96,6 +104,19 @@ impl Directory for Hosts {
     fn describe(&self) -> String {
         let files: Vec<_> = self.files.iter().map(|file| file.display().to_string()).collect();
         format!("hosts file {}", files.join(" or "))
+    }
+
+    fn names(&self) -> Result<Vec<String>, CallError> {
+        let mut names = Vec::new();
+        for file in &self.files {
+            let text = self.read(file)?.unwrap_or_default();
+            let words = text.lines().map(|line| line.split('#').next().unwrap_or(line));
+            let first = words.filter_map(|line| line.split_whitespace().next());
+            names.extend(first.map(str::to_owned));
+        }
+        names.sort();
+        names.dedup();
+        Ok(names)
     }
 }
 
@@ -170,6 +191,17 @@ empty
         assert_eq!(offers("files"), ["files@fs:7000", "tcp:old@[::1]:7"]);
         assert_eq!(offers("archive"), ["tcp:disk@192.0.2.9:7000", "udp:disk@192.0.2.9:7001"]);
         assert!(offers("file").is_empty());
+    }
+
+    #[test]
+    fn names_of_all_files_are_listed() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = [dir.path().join("own"), dir.path().join("none"), dir.path().join("all")];
+        std::fs::write(&files[0], "photos photos@fs:7000\n").unwrap();
+        std::fs::write(&files[2], TEXT).unwrap();
+        let names = Hosts::of(files).names().unwrap();
+        assert_eq!(names, ["archive", "broken", "empty", "files", "photos"]);
+        assert!(Hosts::required(dir.path().join("none")).names().is_err());
     }
 
     #[test]

@@ -25,7 +25,7 @@ const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 
 /// The meaning of a key that the user pressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Key {
+pub(crate) enum Key {
     /// No key was pressed, or the key has no meaning.
     None,
     /// Space: refresh.
@@ -35,14 +35,14 @@ pub(super) enum Key {
 }
 
 /// A terminal on which the command draws.
-pub(super) struct Screen {
+pub(crate) struct Screen {
     saved: Arc<SavedTerminal>,
     /// Whether keys can be read: whether standard input is a terminal.
     keys: bool,
 }
 
 /// The modes that the terminal had before the command changed them.
-pub(super) struct SavedTerminal {
+pub(crate) struct SavedTerminal {
     before: Option<Termios>,
     is_restored: AtomicBool,
 }
@@ -50,7 +50,7 @@ pub(super) struct SavedTerminal {
 impl Screen {
     /// Switches to the alternate screen. Returns `None` if standard output is no terminal on which a command
     /// can draw.
-    pub(super) fn take() -> Result<Option<Self>, Failure> {
+    pub(crate) fn take() -> Result<Option<Self>, Failure> {
         let dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
         if dumb || !io::stdout().is_terminal() {
             return Ok(None);
@@ -76,13 +76,13 @@ impl Screen {
     }
 
     /// Returns the saved modes, with which a forced exit restores the terminal.
-    pub(super) fn saved(&self) -> Arc<SavedTerminal> {
+    pub(crate) fn saved(&self) -> Arc<SavedTerminal> {
         Arc::clone(&self.saved)
     }
 
     /// Draws as many lines of a text as the terminal has rows. `text` returns the text for a given number of
     /// columns.
-    pub(super) fn draw(&self, text: impl FnOnce(Option<usize>) -> String) -> Result<(), Failure> {
+    pub(crate) fn draw(&self, text: impl FnOnce(Option<usize>) -> String) -> Result<(), Failure> {
         let columns = output::columns();
         let rows = tcgetwinsize(io::stdout()).map_or(24, |size| usize::from(size.ws_row)).max(2);
         let text = text(columns);
@@ -107,7 +107,7 @@ impl Screen {
     }
 
     /// Waits until a key is pressed, for at most `limit`.
-    pub(super) fn key(&self, limit: Duration) -> Result<Key, Failure> {
+    pub(crate) fn key(&self, limit: Duration) -> Result<Key, Failure> {
         if !self.keys {
             std::thread::sleep(limit);
             return Ok(Key::None);
@@ -145,7 +145,7 @@ impl Drop for Screen {
 
 impl SavedTerminal {
     /// Restores the terminal. Only the first call has an effect.
-    pub(super) fn restore(&self) {
+    pub(crate) fn restore(&self) {
         if self.is_restored.swap(true, Ordering::SeqCst) {
             return;
         }
