@@ -21,11 +21,8 @@ const COUNTED_MAX: u32 = 64;
 #[derive(Default)]
 struct Own<T>(T);
 
-/// A server that a pool calls.
+/// A server that a pool calls. If it was left out and comes back, it is a new member.
 pub(super) struct Member {
-    /// What identifies the server within its pool. A server that was left out and comes back has a new
-    /// member.
-    pub(super) server: u64,
     pub(super) bound: Arc<Bound>,
     /// The calls of other clients that were under way when the server was last asked.
     pub(super) others: AtomicU32,
@@ -35,9 +32,9 @@ pub(super) struct Member {
 }
 
 impl Member {
-    pub(super) fn new(server: u64, bound: Bound, address: Option<Address>) -> Self {
+    pub(super) fn new(bound: Bound, address: Option<Address>) -> Self {
         let asking = Mutex::ranked(Rank::PoolLoad, Asking::NotYet);
-        Self { server, bound: Arc::new(bound), others: AtomicU32::new(0), address, asking }
+        Self { bound: Arc::new(bound), others: AtomicU32::new(0), address, asking }
     }
 
     /// Returns the number of this pool's calls that are under way: those that use a frame. Some more calls may
