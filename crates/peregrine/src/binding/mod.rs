@@ -28,7 +28,7 @@ pub use pool::{PoolServer, PoolStanding};
 pub(crate) use self::bound::Bound;
 use self::bound::Fit;
 pub(crate) use self::callback::{Next, ObjectSide};
-pub(crate) use self::pool::{Counted, Pool};
+pub(crate) use self::pool::Pool;
 use self::rebind::Asked;
 pub(crate) use self::rebind::Home;
 use self::select::Unbound;
@@ -231,7 +231,7 @@ impl Binding {
 
     /// Returns the state that a call uses: that of this binding, or of a server of the pool.
     fn any(&self) -> Arc<Bound> {
-        self.home.for_call(&self.bound).0
+        self.home.for_call(&self.bound)
     }
 
     /// Returns whether the stub must write the values of this procedure's calls in the native representation.

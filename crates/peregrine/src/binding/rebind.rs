@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use super::bound::Bound;
-use super::pool::{self, Counted, Pool};
+use super::pool::{self, Picked, Pool};
 use super::select::{self, Selected, Unbound};
 use super::{BindOptions, Rebind};
 use crate::directory::Offer;
@@ -167,18 +167,17 @@ impl Home {
         latest
     }
 
-    /// Returns the state that a call of a binding uses, and what counts the call. While no server of a pool
-    /// can be used, returns the state that refuses all calls.
-    pub(crate) fn for_call(&self, known: &Replaceable<Bound>) -> (Arc<Bound>, Option<Counted>) {
+    /// Returns the state that a call of a binding uses. While no server of a pool can be used, returns the
+    /// state that refuses all calls.
+    pub(crate) fn for_call(&self, known: &Replaceable<Bound>) -> Arc<Bound> {
         if let Some(pool) = &self.pool {
             // A forked child does not look at the servers.
             let picked = if known.get().mark.wiped() { None } else { pool.pick() };
             if let Some(picked) = picked {
-                let (bound, counted) = picked.share();
-                return (bound, Some(counted));
+                return picked.share();
             }
         }
-        (self.now(known), None)
+        self.now(known)
     }
 
     /// Notes that a call has failed. A pool leaves its server out, if the error says that it cannot be used.
@@ -237,7 +236,7 @@ impl Home {
     }
 
     /// Binds again as [`again`](Self::again) does, for a caller that holds a counted reference to `gone`. A
-    /// pool chooses another server instead. Also returns what counts the call.
+    /// pool chooses another server instead.
     ///
     /// # Errors
     /// As for [`again`](Self::again).
@@ -247,14 +246,11 @@ impl Home {
         number: u32,
         error: CallError,
         deadline: Option<Instant>,
-    ) -> Result<(Arc<Bound>, Option<Counted>), CallError> {
+    ) -> Result<Arc<Bound>, CallError> {
         if let Some(pool) = &self.pool {
-            let (bound, counted) = pool.again(gone, number, error, deadline)?.share();
-            return Ok((bound, Some(counted)));
+            return pool.again(gone, number, error, deadline).map(Picked::share);
         }
-        let bound =
-            self.again(&Replaceable::new(Arc::clone(gone)), gone, number, error, deadline)?;
-        Ok((bound, None))
+        self.again(&Replaceable::new(Arc::clone(gone)), gone, number, error, deadline)
     }
 
     fn rebind(

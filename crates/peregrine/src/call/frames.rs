@@ -226,6 +226,12 @@ impl Frames {
         self.states.pool.active()
     }
 
+    /// Returns how many of the first `most` active frames are in use, or were when their state was read.
+    #[inline]
+    pub(crate) fn in_use(&self, most: u32) -> u32 {
+        self.states.pool.in_use(most)
+    }
+
     /// Makes at least `count` frames active, or all frames if there are fewer. [`shrink`](Self::shrink) keeps
     /// them active from now on.
     pub fn at_least(&self, count: u32) {

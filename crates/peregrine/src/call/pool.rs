@@ -342,6 +342,14 @@ impl<M: Machine> FramePool<M> {
         self.slots.active()
     }
 
+    /// Returns how many of the first `most` active frames are taken or captured.
+    #[inline]
+    pub(super) fn in_use(&self, most: u32) -> u32 {
+        let active = self.slots.active().min(most);
+        let in_use = (0..active).filter(|index| self.slots.is_in_use(*index));
+        in_use.count() as u32
+    }
+
     /// Makes at least `count` frames active permanently, or all frames if there are fewer.
     pub(super) fn at_least(&self, count: u32) {
         self.queue.inner.at_least(&self.slots, count);

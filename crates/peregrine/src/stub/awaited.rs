@@ -17,7 +17,7 @@ use super::compiled::{Arguments, Outcome, Returned, failed, forked, no_frame, tu
 use super::lane::{Company, Failure, Lane, ResultBytes, Role, Ticket};
 use super::looking::{Looked, Looking, looks_for, shares_cpu, spin};
 use super::streams::{OpenConduit, Streams};
-use crate::binding::{BindOptions, Binding, Bound, Counted};
+use crate::binding::{BindOptions, Binding, Bound};
 use crate::call::batch::ResultRecord;
 use crate::call::pending::unblock;
 use crate::call::{self, Answer, Begun, Call, CallTerms, FrameGuard, Wait, fill_outs, inside};
@@ -67,8 +67,6 @@ pub(super) fn no_thread(error: std::io::Error) -> CallError {
 pub struct AsyncCall<'b> {
     binding: &'b Binding,
     bound: Arc<Bound>,
-    /// Counts the call while it runs, if its server belongs to a pool.
-    counted: Option<Counted>,
     procedure: u32,
     terms: CallTerms<'b>,
     /// The number of attempts, and whether one that has failed may have executed the call.
@@ -133,11 +131,10 @@ impl<'b> AsyncCall<'b> {
     /// Begins a call of a procedure. All waits of the call have the same deadline.
     pub fn new(binding: &'b Binding, procedure: u32) -> Self {
         let terms = binding.terms.begun();
-        let (bound, counted) = binding.home.for_call(&binding.bound);
+        let bound = binding.home.for_call(&binding.bound);
         Self {
             binding,
             bound,
-            counted,
             procedure,
             terms,
             attempts: 1,
@@ -294,15 +291,13 @@ impl<'b> AsyncCall<'b> {
             return Err(failed(self.binding, self.procedure, error));
         }
         self.attempts += 1;
-        self.counted = None;
         let was_native = self.is_native();
         let (gone, procedure, deadline) =
             (Arc::clone(&self.bound), self.procedure, self.terms.deadline());
         let home = Arc::clone(&self.binding.home);
         let again = move || home.again_for(&gone, procedure, error, deadline);
         let bound = unblock(again).await.unwrap_or_else(|error| Err(no_thread(error)));
-        let bound = bound.map_err(|error| failed(self.binding, self.procedure, error))?;
-        (self.bound, self.counted) = bound;
+        self.bound = bound.map_err(|error| failed(self.binding, self.procedure, error))?;
         // `now` stores the new state in the binding, so that later calls find it on the fast path.
         let _ = self.binding.now();
         if self.is_native() == was_native {

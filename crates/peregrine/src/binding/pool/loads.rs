@@ -94,7 +94,7 @@ impl Asked {
                     None => seen.push((weak, turns)),
                 }
                 // The list is not kept while servers are asked, so that those that end are dropped.
-                let members = pool.members.load_full();
+                let members = pool.members.share();
                 if is_idle || members.preferred < 2 {
                     continue;
                 }

@@ -1,6 +1,6 @@
 //! The servers that a pool calls now, and which of them the next call takes.
 
-use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
 use super::loads::Asking;
@@ -13,19 +13,17 @@ use crate::sync::{Mutex, Rank};
 /// line. A power of two.
 const SHARDS: usize = 8;
 
+/// The number of frames that are looked at for the load of a server. It bounds the time for a choice.
+const COUNTED_MAX: u32 = 64;
+
 /// A value with a cache line of its own.
 #[repr(align(128))]
 #[derive(Default)]
 struct Own<T>(T);
 
-/// A server that a pool calls.
+/// A server that a pool calls. If it was left out and comes back, it is a new member.
 pub(super) struct Member {
-    /// What identifies the server within its pool. A server that was left out and comes back has a new
-    /// member.
-    pub(super) server: u64,
     pub(super) bound: Arc<Bound>,
-    /// The calls of this pool that are under way. Counted for [`Balance::LeastLoaded`] only.
-    own: [Own<AtomicI32>; SHARDS],
     /// The calls of other clients that were under way when the server was last asked.
     pub(super) others: AtomicU32,
     /// Where the server is asked for its load. `None`: no directory has said where it is.
@@ -34,31 +32,16 @@ pub(super) struct Member {
 }
 
 impl Member {
-    pub(super) fn new(server: u64, bound: Bound, address: Option<Address>) -> Self {
-        let (bound, own) = (Arc::new(bound), Default::default());
+    pub(super) fn new(bound: Bound, address: Option<Address>) -> Self {
         let asking = Mutex::ranked(Rank::PoolLoad, Asking::NotYet);
-        Self { server, bound, own, others: AtomicU32::new(0), address, asking }
+        Self { bound: Arc::new(bound), others: AtomicU32::new(0), address, asking }
     }
 
-    /// Counts a call that begins on a thread. Returns where it was counted.
-    #[inline]
-    pub(super) fn begins(&self, thread: u32) -> usize {
-        let shard = thread as usize % SHARDS;
-        self.own[shard].0.fetch_add(1, Ordering::Relaxed);
-        shard
-    }
-
-    /// Counts a call that has ended.
-    #[inline]
-    pub(super) fn ended(&self, shard: usize) {
-        self.own[shard].0.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// Returns the number of this pool's calls that are under way.
+    /// Returns the number of this pool's calls that are under way: those that use a frame. Some more calls may
+    /// share the frames of batches.
     #[inline]
     pub(super) fn own_calls(&self) -> u32 {
-        let all: i32 = self.own.iter().map(|own| own.0.load(Ordering::Relaxed)).sum();
-        all.max(0) as u32
+        self.bound.frames.in_use(COUNTED_MAX)
     }
 
     /// Returns the number of calls that the server probably runs.

@@ -5,7 +5,7 @@
 //! (`keeping.rs`). What is known about each server is in `servers.rs`, which a test can run without threads;
 //! what calls read is in `members.rs`. A pool repeats calls within a budget (`budget.rs`).
 //!
-//! Calls take no lock: they read the members through an [`ArcSwap`]. A server that is not used any more is
+//! Calls take no lock: they read the members through a [`Published`]. A server that is not used any more is
 //! thus dropped as soon as its last call ends, also if some threads do not call again.
 
 mod budget;
@@ -25,8 +25,6 @@ use core::time::Duration;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use arc_swap::{ArcSwap, Guard};
-
 use self::budget::Budget;
 use self::members::{Choice, Member, Members, ROUND, Turns};
 use self::servers::Servers;
@@ -41,7 +39,7 @@ use crate::path::balance::Balance;
 use crate::path::bind::{BoundPath, until};
 use crate::path::in_process::InProcess;
 use crate::sync::{Condvar, Mutex, MutexGuard, Rank};
-use crate::sys;
+use crate::sys::{self, Published, Reading};
 
 /// The number of servers to which a pool binds at the same time.
 const BINDING_MAX: usize = 8;
@@ -52,11 +50,14 @@ pub(crate) const ATTEMPTS_MAX: u32 = 5;
 /// A pool asks a directory that cannot be watched again at most once in this time.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
+/// While calls use servers that are not in the list any more, a pool looks this often whether they have ended.
+const COLLECT_EVERY: Duration = Duration::from_secs(1);
+
 /// The servers of a name, and which of them calls take.
 pub(crate) struct Pool {
     asked: Arc<Asked>,
     choice: Choice,
-    members: ArcSwap<Members>,
+    members: Published<Members>,
     turns: Turns,
     /// Whether calls write their values in the byte order of this machine.
     is_native: AtomicBool,
@@ -82,14 +83,12 @@ struct State {
 }
 
 /// The server of a call.
-pub(crate) struct Picked {
-    members: Guard<Arc<Members>>,
+pub(crate) struct Picked<'a> {
+    members: Reading<'a, Members>,
     at: usize,
-    /// Where the call was counted.
-    counted: Option<usize>,
 }
 
-impl Picked {
+impl Picked<'_> {
     fn member(&self) -> &Arc<Member> {
         &self.members.all[self.at]
     }
@@ -100,39 +99,8 @@ impl Picked {
     }
 
     /// Returns the server for a call that outlives this thread's part of it.
-    pub(crate) fn share(mut self) -> (Arc<Bound>, Counted) {
-        let member = Arc::clone(self.member());
-        let counted = self.counted.take();
-        (Arc::clone(&member.bound), Counted { member, counted })
-    }
-}
-
-impl Drop for Picked {
-    #[inline]
-    fn drop(&mut self) {
-        if let Some(shard) = self.counted {
-            self.member().ended(shard);
-        }
-    }
-}
-
-/// Counts a call until this is dropped.
-pub(crate) struct Counted {
-    member: Arc<Member>,
-    counted: Option<usize>,
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        if let Some(shard) = self.counted {
-            self.member.ended(shard);
-        }
-    }
-}
-
-impl fmt::Debug for Counted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Counted").field("server", &self.member.server).finish_non_exhaustive()
+    pub(crate) fn share(self) -> Arc<Bound> {
+        Arc::clone(&self.member().bound)
     }
 }
 
@@ -173,7 +141,7 @@ impl Pool {
         let state = State { servers, watch: None, looked: None, is_looking: false, random };
         let pool = Arc::new_cyclic(|me| Self {
             choice: Choice::from(&balance),
-            members: ArcSwap::from_pointee(Members::default()),
+            members: Published::new(Members::default()),
             turns,
             is_native: AtomicBool::new(true),
             state: Mutex::ranked(Rank::Pool, state),
@@ -241,50 +209,38 @@ impl Pool {
 
     /// Chooses the server of a call. `None`: no server serves.
     #[inline]
-    pub(crate) fn pick(&self) -> Option<Picked> {
-        let members = self.members.load();
+    pub(crate) fn pick(&self) -> Option<Picked<'_>> {
+        let members = self.members.read();
         if members.preferred == 0 {
             return None;
         }
-        let thread = thread_index();
-        let (turn, is_round) = self.turns.next(thread);
+        let (turn, is_round) = self.turns.next(thread_index());
         if is_round {
             self.budget.made(u64::from(ROUND));
         }
         let at = self.choice.choose(&members, turn);
-        let picked = Picked { members, at, counted: None };
-        if !picked.bound().path.is_alive() {
-            return self.pick_living(picked);
-        }
-        Some(self.counted(picked, thread))
-    }
-
-    #[inline(always)]
-    fn counted(&self, mut picked: Picked, thread: u32) -> Picked {
-        if self.choice == Choice::LessLoaded {
-            picked.counted = Some(picked.member().begins(thread));
-        }
-        picked
+        let picked = Picked { members, at };
+        if picked.bound().path.is_alive() { Some(picked) } else { self.pick_living(picked) }
     }
 
     /// Chooses the next server that lives, in place of one whose session has ended. The keeper of sessions
     /// has noticed this before a call failed.
     #[cold]
-    fn pick_living(&self, mut picked: Picked) -> Option<Picked> {
+    fn pick_living<'a>(&'a self, mut picked: Picked<'a>) -> Option<Picked<'a>> {
         for _ in 0..picked.members.all.len() {
             let text = "the server's session has ended";
             let gone = CallError::not_executed(Kind::ServerGone, Phase::Call, text);
             self.fails(picked.bound(), &gone);
             picked.at = (picked.at + 1) % picked.members.all.len();
             if picked.bound().path.is_alive() {
-                return Some(self.counted(picked, thread_index()));
+                return Some(picked);
             }
         }
         None
     }
 
     /// Chooses a server for the repetition of a call that has failed at `gone`: another one, if there is one.
-    fn pick_other(&self, gone: &Bound) -> Option<Picked> {
+    fn pick_other(&self, gone: &Bound) -> Option<Picked<'_>> {
         let mut picked = self.pick()?;
         let count = picked.members.preferred as usize;
         if core::ptr::eq(picked.bound(), gone) && picked.members.all.len() > 1 {
@@ -292,11 +248,7 @@ impl Pool {
                 1 => 1,
                 _ => (picked.at + 1) % count,
             };
-            if let Some(shard) = picked.counted.take() {
-                picked.member().ended(shard);
-            }
             picked.at = at;
-            picked = self.counted(picked, thread_index());
         }
         Some(picked)
     }
@@ -311,7 +263,7 @@ impl Pool {
     /// order.
     pub(crate) fn for_oneway(&self) -> Option<Arc<Bound>> {
         let mut oneway = self.oneway.lock();
-        let members = self.members.load();
+        let members = self.members.read();
         let serves = |bound: &Arc<Bound>| {
             let is_it = |member: &Arc<Member>| Arc::ptr_eq(&member.bound, bound);
             members.all.iter().any(is_it) && bound.path.is_alive()
@@ -319,7 +271,7 @@ impl Pool {
         if let Some(bound) = oneway.as_ref().filter(|bound| serves(bound)) {
             return Some(Arc::clone(bound));
         }
-        let new = self.pick().map(|picked| picked.share().0);
+        let new = self.pick().map(Picked::share);
         let before = core::mem::replace(&mut *oneway, new.as_ref().map(Arc::clone));
         drop(oneway);
         drop(before);
@@ -341,15 +293,15 @@ impl Pool {
     }
 
     /// Makes calls use the servers that serve now. The caller holds the lock of the state, so that no older
-    /// list replaces a newer one. Returns the former list. The caller drops it without a lock, because this
-    /// may drop a binding.
+    /// list replaces a newer one. Returns former lists that no call uses. The caller drops them without a
+    /// lock, because this may drop a binding.
     #[must_use]
-    fn publish(&self, state: &MutexGuard<'_, State>) -> Arc<Members> {
+    fn publish(&self, state: &MutexGuard<'_, State>) -> Vec<Arc<Members>> {
         let members = state.servers.members();
         if let Some(first) = members.all.first() {
             self.is_native.store(!first.bound.is_swapped_server(), Ordering::Relaxed);
         }
-        let former = self.members.swap(Arc::new(members));
+        let former = self.members.replace(members);
         self.changed.notify_all();
         former
     }
@@ -364,7 +316,7 @@ impl Pool {
         };
         let elsewhere = match error.kind() {
             Kind::ServerGone | Kind::Withdrawn | Kind::Unreachable => true,
-            Kind::Overloaded => self.members.load().all.len() > 1,
+            Kind::Overloaded => self.members.read().all.len() > 1,
             _ => false,
         };
         elsewhere && gone.may_repeat(number, error, idempotent_too)
@@ -381,7 +333,7 @@ impl Pool {
         number: u32,
         error: CallError,
         deadline: Option<Instant>,
-    ) -> Result<Picked, CallError> {
+    ) -> Result<Picked<'_>, CallError> {
         let begun = Instant::now();
         self.fails(gone, &error);
         if !self.repeats(gone, number, &error) {
@@ -407,7 +359,7 @@ impl Pool {
     ///
     /// # Errors
     /// If no server can be used, or `limit` passes.
-    fn wait(&self, begun: Instant, limit: Instant) -> Result<Picked, CallError> {
+    fn wait(&self, begun: Instant, limit: Instant) -> Result<Picked<'_>, CallError> {
         /// Attempts that have failed in this time before count, so that many calls do not make many attempts.
         const RECENT: Duration = Duration::from_millis(100);
         /// How often a call that waits for a server has all servers tried.
@@ -419,7 +371,7 @@ impl Pool {
             }
             let now = Instant::now();
             let mut state = self.state();
-            if self.members.load().preferred > 0 {
+            if self.members.read().preferred > 0 {
                 continue;
             }
             let is_patient = patient.is_some_and(|patient| now < patient);
@@ -472,9 +424,11 @@ impl Pool {
         let due = state.servers.due(now, free);
         let is_free = state.servers.binding() < BINDING_MAX;
         let next = state.servers.next_due().filter(|_| is_free);
+        let (former, is_read) = self.members.collect();
+        let next = next.into_iter().chain(is_read.then(|| now + COLLECT_EVERY)).min();
         let looks = !due.is_empty() && self.looks_again(&mut state, now);
         drop(state);
-        drop(dropped);
+        drop((dropped, former));
         if looks {
             self.begin_look();
         }
@@ -547,7 +501,7 @@ impl Pool {
     /// Returns all servers, for people.
     pub(super) fn report(&self) -> Vec<PoolServer> {
         let state = self.state();
-        state.servers.report(&self.members.load())
+        state.servers.report(&self.members.read())
     }
 
     /// Returns what the directory contains and cannot be used, and how old its knowledge is if it does not

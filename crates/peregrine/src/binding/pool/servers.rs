@@ -292,12 +292,12 @@ impl Servers {
         random: Random<'_>,
     ) -> Option<Arc<Member>> {
         let Some(server) = self.used.iter_mut().find(|server| server.id == id) else {
-            return result.ok().map(|bound| Arc::new(Member::new(id, bound, None)));
+            return result.ok().map(|bound| Arc::new(Member::new(bound, None)));
         };
         match result {
             Ok(bound) => {
                 let address = server.offer.as_ref().and_then(|offer| offer.addresses().first());
-                let member = Member::new(id, bound, address.cloned());
+                let member = Member::new(bound, address.cloned());
                 server.status = Status::Serving(Arc::new(member));
                 (server.since, server.strikes) = (now, 0);
             }
@@ -444,16 +444,10 @@ impl Servers {
         CallError::new(kind, Executed::No, text).in_phase(Phase::Bind).advised_like(error)
     }
 
-    /// Returns what identifies the server of this name.
+    /// Returns the names of the servers that serve, with their members.
     #[cfg(test)]
-    pub(super) fn id_of(&self, name: &str) -> Option<u64> {
-        self.used.iter().find(|server| server.name() == name).map(|server| server.id)
-    }
-
-    /// Returns the name of a server.
-    #[cfg(test)]
-    pub(super) fn name_of(&self, id: u64) -> Option<&str> {
-        self.used.iter().find(|server| server.id == id).map(Server::name)
+    pub(super) fn named(&self) -> Vec<(&str, Arc<Member>)> {
+        self.serving().map(|(server, member)| (server.name(), Arc::clone(member))).collect()
     }
 
     /// Returns all servers, for people.

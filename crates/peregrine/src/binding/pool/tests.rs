@@ -54,10 +54,10 @@ impl Case {
 
     /// Lets a call of a server fail. Returns whether the server is left out.
     fn fail(&mut self, name: &str, error: &CallError) -> bool {
-        let members = self.servers.members();
-        let id = self.servers.id_of(name).unwrap();
-        let member = members.all.iter().find(|member| member.server == id).unwrap();
-        let gone = Arc::as_ptr(&member.bound);
+        let named = self.servers.named();
+        let gone = &named.iter().find(|one| one.0 == name).unwrap().1.bound;
+        let gone = Arc::as_ptr(gone);
+        drop(named);
         self.servers.call_failed(gone, error, self.now, &mut { LONGEST }).is_some()
     }
 
@@ -186,9 +186,11 @@ fn forgotten_servers_are_used_until_they_fail() {
 fn order_is_that_of_the_directory_or_of_the_key() {
     let names = ["c", "a", "b"];
     let order = |case: &Case| {
-        let members = case.servers.members();
-        let name = |member: &Arc<Member>| case.servers.name_of(member.server).unwrap().to_owned();
-        members.all.iter().map(name).collect::<Vec<_>>()
+        let named = case.servers.named();
+        let name = |member: &Arc<Member>| {
+            named.iter().find(|one| Arc::ptr_eq(&one.1, member)).unwrap().0.to_owned()
+        };
+        case.servers.members().all.iter().map(name).collect::<Vec<_>>()
     };
     let mut case = Case::new(&Balance::First, 10);
     case.offered(&names);
@@ -204,9 +206,9 @@ fn order_is_that_of_the_directory_or_of_the_key() {
     assert_eq!(order(&case), expected);
 }
 
-fn members(count: u64) -> Members {
-    let all: Box<[_]> = (0..count).map(|id| Arc::new(Member::new(id, bound(), None))).collect();
-    Members { all, preferred: count as u32 }
+fn members(count: u32) -> Members {
+    let all: Box<[_]> = (0..count).map(|_| Arc::new(Member::new(bound(), None))).collect();
+    Members { all, preferred: count }
 }
 
 #[test]
@@ -222,15 +224,19 @@ fn random_choices_are_spread() {
 #[test]
 fn less_loaded_of_two_is_chosen() {
     let members = members(5);
-    // One server runs many calls of this pool, and one runs many calls of others.
-    let shards: Vec<_> = (0..20).map(|thread| members.all[1].begins(thread)).collect();
+    // One server runs calls of this pool, and one runs calls of others.
+    let bound = &members.all[1].bound;
+    let frames: Vec<_> = (0..4)
+        .map(|_| bound.frames.take(|| None, |_| false, crate::call::OnExhausted::More).unwrap())
+        .collect();
+    assert_eq!(members.all[1].own_calls(), 4);
     members.all[3].others.store(20, Ordering::Relaxed);
     let mut counts = [0; 5];
     (0..10_000).for_each(|turn| counts[Choice::LessLoaded.choose(&members, turn)] += 1);
     // A loaded server is chosen only if both choices are loaded servers: once in 10 times.
     assert!(counts[1] + counts[3] < 1200, "{counts:?}");
     assert!([0, 2, 4].iter().all(|idle| counts[*idle] > 2500), "{counts:?}");
-    shards.into_iter().for_each(|shard| members.all[1].ended(shard));
+    drop(frames);
     assert_eq!(members.all[1].own_calls(), 0);
 }
 

@@ -52,6 +52,12 @@ impl<M: Machine> Slots<M> {
         &self.slots[index as usize]
     }
 
+    /// Returns whether a caller has the frame, or it is captured.
+    #[inline]
+    pub(super) fn is_in_use(&self, index: u32) -> bool {
+        matches!(self.at(index).state.peek(), TAKEN | CAPTURED)
+    }
+
     /// Takes the frame if it is free, whether it was used recently or not.
     pub(super) fn seize(&self, index: u32) -> bool {
         let state = &self.at(index).state;

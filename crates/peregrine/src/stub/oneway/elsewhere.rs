@@ -66,7 +66,7 @@ impl OneWay {
         let home = self.home.get().and_then(std::sync::Weak::upgrade);
         let until = Instant::now().checked_add(WITHIN);
         let bound = match home {
-            Some(home) => home.again_for(&chunk.bound, 0, error, until).map(|(bound, _)| bound),
+            Some(home) => home.again_for(&chunk.bound, 0, error, until),
             None => Err(error),
         };
         // The records only suit a server with the same interface and byte order.
