@@ -103,7 +103,7 @@ pub struct Dns {
 }
 
 impl Dns {
-    /// Opens the directory at `DOMAIN`, or at `//ADDRESS/DOMAIN` (see the [crate](crate)). Nothing is asked
+    /// Opens the directory at `DOMAIN`, or at `//ADDRESS/DOMAIN` (see the [crate]). Nothing is asked
     /// yet.
     ///
     /// # Errors

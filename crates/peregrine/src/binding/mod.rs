@@ -404,7 +404,8 @@ impl Binding {
 
     /// Returns whether the session with the server is alive, as far as this process knows without asking.
     pub fn is_alive(&self) -> bool {
-        self.any().path.is_alive()
+        let now = self.any();
+        !now.is_front() && now.path.is_alive()
     }
 
     /// Returns the names of the client's procedures that the server does not have. Calls of these procedures

@@ -13,7 +13,7 @@ use core::time::Duration;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::compiled::{Arguments, Outcome, Returned, failed, forked, no_frame, turned_over};
+use super::compiled::{Arguments, Outcome, Returned, after, failed, forked, no_frame, turned_over};
 use super::lane::{Company, Failure, Lane, ResultBytes, Role, Ticket};
 use super::looking::{Looked, Looking, looks_for, shares_cpu, spin};
 use super::streams::{OpenConduit, Streams};
@@ -277,12 +277,7 @@ impl<'b> AsyncCall<'b> {
             return Ok(());
         }
         self.binding.home.fails(&self.bound, &error);
-        // If an earlier attempt may have executed the call, the failure of a later attempt does not rule out
-        // that execution.
-        let error = match self.before {
-            Executed::No => error,
-            Executed::Maybe => error.may_have_executed(),
-        };
+        let error = after(self.before, error);
         self.before = error.executed();
         // After most errors the call is not repeated. Only the repetition needs a thread, which binds again.
         if self.attempts >= self.binding.home.attempts_max()
@@ -296,14 +291,15 @@ impl<'b> AsyncCall<'b> {
             (Arc::clone(&self.bound), self.procedure, self.terms.deadline());
         let home = Arc::clone(&self.binding.home);
         let again = move || home.again_for(&gone, procedure, error, deadline);
-        let bound = unblock(again).await.unwrap_or_else(|error| Err(no_thread(error)));
+        let bound = unblock(again).await;
+        let bound = bound.unwrap_or_else(|error| Err(after(self.before, no_thread(error))));
         self.bound = bound.map_err(|error| failed(self.binding, self.procedure, error))?;
         // `now` stores the new state in the binding, so that later calls find it on the fast path.
         let _ = self.binding.now();
         if self.is_native() == was_native {
             return Ok(());
         }
-        Err(failed(self.binding, self.procedure, turned_over()))
+        Err(failed(self.binding, self.procedure, after(self.before, turned_over())))
     }
 }
 

@@ -301,7 +301,7 @@ fn make_by_pool<O, R: Representation>(
     loop {
         let bound = picked.bound();
         if bound.is_swapped(procedure) != R::SWAPPED {
-            return Err(turned_over());
+            return Err(after(before, turned_over()));
         }
         let made = bound
             .target(procedure)
@@ -310,12 +310,7 @@ fn make_by_pool<O, R: Representation>(
             Ok(made) => return Ok(made),
             Err(error) => error,
         };
-        // If an earlier attempt may have executed the call, the failure of a later attempt does not rule out
-        // this execution.
-        let error = match before {
-            Executed::No => error,
-            Executed::Maybe => error.may_have_executed(),
-        };
+        let error = after(before, error);
         before = error.executed();
         if attempts == binding.home.attempts_max() {
             pool.fails(bound, &error);
@@ -323,6 +318,16 @@ fn make_by_pool<O, R: Representation>(
         }
         attempts += 1;
         picked = pool.again(picked.bound(), procedure, error, terms.deadline())?;
+    }
+}
+
+/// Returns the error of a later attempt at a call. If an earlier attempt may have executed the call, the failure
+/// of a later attempt does not rule out this execution.
+#[cold]
+pub(super) fn after(before: Executed, error: CallError) -> CallError {
+    match before {
+        Executed::No => error,
+        Executed::Maybe => error.may_have_executed(),
     }
 }
 

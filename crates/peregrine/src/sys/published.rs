@@ -373,7 +373,7 @@ mod tests {
                     let mut last = 0;
                     while !ended.load(Ordering::Acquire) {
                         let reading = value.read();
-                        assert!(reading.0 >= last && core::ptr::eq(reading.1, &raw const count));
+                        assert!(reading.0 >= last && ptr::eq(reading.1, &raw const count));
                         last = reading.0;
                     }
                 });

@@ -48,8 +48,8 @@ impl Budget {
     /// Returns whether a call may be repeated now, and counts the repetition.
     #[cold]
     pub(super) fn allows(&self, now: Instant) -> bool {
-        let calls = self.calls.load(Ordering::Relaxed);
         let mut saved = self.saved.lock();
+        let calls = self.calls.load(Ordering::Relaxed).max(saved.calls);
         let seconds = now.saturating_duration_since(saved.at).as_secs_f64();
         let new = (calls - saved.calls) as f64 / CALLS + seconds * PER_SECOND;
         let repetitions = (saved.repetitions + new).min(SAVED_MAX);

@@ -113,7 +113,9 @@ impl Asked {
 
 /// Returns the options with which a server is asked.
 fn options(options: &BindOptions) -> BindOptions {
-    let mut options = options.clone().astacks(1).rebind(Rebind::Never).bind_timeout(WITHIN);
+    let within = WITHIN.min(options.bind_limit / 10);
+    let mut options = options.clone().astacks(1).rebind(Rebind::Never).bind_timeout(within);
+    options.wait_for = Duration::ZERO;
     options.layers = Layers::none();
     options
 }
@@ -136,7 +138,8 @@ impl Member {
                 let never =
                     matches!(error.kind(), Kind::NotFound | Kind::Denied | Kind::InterfaceMismatch);
                 *asking = if never { Asking::Never } else { Asking::NotYet };
-                if error.kind() == Kind::TimedOut { BUSY } else { 0 }
+                let is_busy = matches!(error.kind(), Kind::TimedOut | Kind::Overloaded);
+                if is_busy { BUSY } else { 0 }
             }
         };
         // Calls of this pool may have begun or ended meanwhile. The larger number is the better guess,
@@ -167,8 +170,9 @@ fn running(
             client
         }
     };
-    let left = WITHIN.saturating_sub(begun.elapsed());
-    let stat = client.with_timeout(left.max(WITHIN / 2)).stat()?.server;
-    let all = (stat.counts.in_flight + stat.queued).saturating_sub(1);
+    let left = options.bind_limit.saturating_sub(begun.elapsed());
+    let stat = client.with_timeout(left.max(options.bind_limit / 2)).stat()?.server;
+    // A server may send any numbers.
+    let all = stat.counts.in_flight.saturating_add(stat.queued).saturating_sub(1);
     Ok(u32::try_from(all).unwrap_or(BUSY))
 }

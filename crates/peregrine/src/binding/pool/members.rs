@@ -37,11 +37,12 @@ impl Member {
         Self { bound: Arc::new(bound), others: AtomicU32::new(0), address, asking }
     }
 
-    /// Returns the number of this pool's calls that are under way: those that use a frame. Some more calls may
-    /// share the frames of batches.
+    /// Returns the number of this pool's calls that are under way: those that use a frame, or
+    /// that are pending.
     #[inline]
     pub(super) fn own_calls(&self) -> u32 {
-        self.bound.frames.in_use(COUNTED_MAX)
+        let frames = &self.bound.frames;
+        frames.in_use(COUNTED_MAX).max(frames.pending())
     }
 
     /// Returns the number of calls that the server probably runs.

@@ -316,7 +316,8 @@ impl Pool {
         };
         let elsewhere = match error.kind() {
             Kind::ServerGone | Kind::Withdrawn | Kind::Unreachable => true,
-            Kind::Overloaded => self.members.read().all.len() > 1,
+            // Servers of different versions may serve one name.
+            Kind::Overloaded | Kind::NoSuchProcedure => self.members.read().all.len() > 1,
             _ => false,
         };
         elsewhere && gone.may_repeat(number, error, idempotent_too)
@@ -339,8 +340,10 @@ impl Pool {
         if !self.repeats(gone, number, &error) {
             return Err(error);
         }
-        // While no server serves, calls wait and do not add to the load of one.
-        if !gone.is_front() && !self.budget.allows(begun) {
+        // A call that a server could not run adds to the load of another one only what it would have added
+        // anyway.
+        let adds = error.kind() == Kind::Overloaded || error.executed() == Executed::Maybe;
+        if adds && !self.budget.allows(begun) {
             return Err(error);
         }
         if let Some(picked) = self.pick_other(gone) {

@@ -209,11 +209,19 @@ impl Servers {
             let found = wanted.iter().position(|one| Some(one) == server.offer.as_ref());
             server.is_offered = found.is_some();
         }
+        // The servers that are preferred, and as many more as there are failures among these.
+        let preferred = &self.ranked[..self.max.min(self.ranked.len())];
+        let fails = |server: &&Server| {
+            !server.is_healthy() && preferred.iter().any(|one| one == server.name())
+        };
+        let wanted_max = self.max + self.used.iter().filter(fails).count();
         // If the directory knows no server any more, the ones that serve are kept until they fail: the
         // directory may have lost its data.
         self.used.retain_mut(|server| {
             let is_serving = matches!(server.status, Status::Serving(_));
-            let stays = server.is_offered || is_empty && (is_serving || server.offer.is_none());
+            let rank = self.ranked.iter().position(|one| one == server.name());
+            let is_wanted = server.is_offered && rank.is_some_and(|rank| rank < wanted_max);
+            let stays = is_wanted || is_empty && (is_serving || server.offer.is_none());
             if let (false, Status::Serving(member)) = (stays, &server.status) {
                 dropped.push(Arc::clone(member));
             }

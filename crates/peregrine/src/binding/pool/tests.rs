@@ -246,3 +246,18 @@ fn turns_say_when_a_round_is_complete() {
     let rounds = (0..10 * ROUND).filter(|_| turns.next(3).1).count();
     assert_eq!(rounds, 10);
 }
+
+#[test]
+fn new_servers_of_a_higher_rank_take_the_place_of_others() {
+    let mut case = Case::new(&Balance::First, 2);
+    case.offered(&["b", "c", "d"]);
+    assert_eq!(case.bind(), ["b", "c"]);
+    assert_eq!(case.offered(&["a", "b", "c", "d"]), 1, "c is not among the first two any more");
+    assert_eq!(case.bind(), ["a"]);
+    assert_eq!(case.used(), ["a", "b"]);
+    // A server in place of one that fails stays.
+    assert!(case.fail("a", &unreachable()));
+    assert_eq!(case.bind(), ["c"]);
+    assert_eq!(case.offered(&["a", "b", "c", "d", "e"]), 0);
+    assert_eq!(case.used(), ["b", "c"]);
+}

@@ -141,7 +141,9 @@ pub(super) fn remove_dead(place: &Path, now: SystemTime) {
         // A file with other lines was written by hand.
         let leases = text.lines().map(|line| Record::read(line).ok()?.lease);
         let lease = leases.collect::<Option<Vec<_>>>().and_then(|leases| leases.into_iter().max());
-        let is_dead = |lease| now.duration_since(modified).is_ok_and(|age| age > lease + DEAD_FOR);
+        let is_dead = |lease: Duration| {
+            now.duration_since(modified).is_ok_and(|age| age > lease.saturating_add(DEAD_FOR))
+        };
         if lease.is_some_and(is_dead) {
             let _ = fs::remove_file(entry.path());
         }
