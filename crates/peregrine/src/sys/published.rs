@@ -63,7 +63,7 @@ fn protect<T>(now: &impl Word<T>, slot: &impl Word<T>, barrier: impl Fn()) -> *m
 struct Slots {
     slots: [AtomicPtr<()>; DEPTH],
     is_used: AtomicBool,
-    next: *mut Slots,
+    next: *mut Self,
 }
 
 /// All slots of the process, as a list to which slots are only added. It has no lock that a forked child could
