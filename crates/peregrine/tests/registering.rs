@@ -84,11 +84,16 @@ fn clients_find_the_next_server_when_one_stops() {
     let (two, _ends) = serve(2, &tree);
     assert_eq!(servers(&tree), 2);
     one.stop();
-    assert_eq!((servers(&tree), desk.number().unwrap()), (1, 2));
+    assert_eq!(servers(&tree), 1);
+    // Over UDP, a call may be sent before the client learns that its server has ended. It is then uncertain
+    // whether the call was executed, so the client does not repeat it.
+    until("the client finds the next server", || desk.number().is_ok_and(|number| number == 2));
     two.stop();
-    let error = desk.number().unwrap_err();
-    assert_eq!(error.executed(), peregrine::Executed::No, "{error}");
-    assert!(error.to_string().contains("not in files below"), "{error}");
+    until("the client learns that no server is left", || {
+        let error = desk.number().unwrap_err();
+        let is_certain = error.executed() == peregrine::Executed::No;
+        is_certain && error.to_string().contains("not in files below")
+    });
     let (_three, _ends) = serve(3, &tree);
     // After a failed attempt that took long, the client does not bind again at once.
     until("the client binds again", || desk.number().is_ok_and(|number| number == 3));

@@ -77,7 +77,7 @@ use crate::error::{CallError, Kind, Phase};
 /// # Ok::<(), CallError>(())
 /// ```
 pub trait Directory: fmt::Debug + Send + Sync {
-    /// Returns the addresses at which servers export a name. Each address contains a machine. The list is
+    /// Returns the addresses at which servers export a name. Each address contains a machine, or is on this one. The list is
     /// empty if the directory does not know the name.
     ///
     /// # Errors
@@ -94,7 +94,7 @@ pub trait Directory: fmt::Debug + Send + Sync {
     /// As [`offers`](Self::offers).
     fn look_up(&self, name: &str) -> Result<Offers, CallError> {
         let numbered = (1..).zip(self.offers(name)?);
-        let servers = numbered.map(|(n, address)| Offer::at(&n.to_string(), vec![address]));
+        let servers = numbered.map(|(n, address)| Offer::anywhere(&n.to_string(), vec![address]));
         servers.collect::<Result<_, _>>().map(Offers::of)
     }
 

@@ -41,6 +41,15 @@ impl Offer {
 
     /// Makes the offer of a server, as [`new`](Self::new).
     pub(crate) fn at(server: &str, addresses: Vec<Address>) -> Result<Self, CallError> {
+        if let Some(here) = addresses.iter().find(|address| address.place().is_none()) {
+            let text = format!("`{here}` names no machine: write NAME@HOST or NAME@HOST:PORT");
+            return Err(CallError::not_executed(Kind::BadName, Phase::Resolve, text));
+        }
+        Self::anywhere(server, addresses)
+    }
+
+    /// Makes the offer of a server that may be on this machine, without the name of a machine.
+    pub(super) fn anywhere(server: &str, addresses: Vec<Address>) -> Result<Self, CallError> {
         let wrong = |text| Err(CallError::not_executed(Kind::BadName, Phase::Resolve, text));
         if !crate::interface::valid_name(server) {
             return wrong(format!("`{server}` cannot identify a server"));
@@ -51,9 +60,6 @@ impl Offer {
         if addresses.len() > limits::ADDRESSES_MAX {
             let most = limits::ADDRESSES_MAX;
             return wrong(format!("the server `{server}` has more than {most} addresses"));
-        }
-        if let Some(here) = addresses.iter().find(|address| address.place().is_none()) {
-            return wrong(format!("`{here}` names no machine: write NAME@HOST or NAME@HOST:PORT"));
         }
         Ok(Self { server: server.to_owned(), addresses })
     }
