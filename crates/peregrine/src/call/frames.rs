@@ -5,10 +5,12 @@
 //! `pool.rs` has the states of the frames and the queue of callers; this file has their memory.
 
 pub(super) mod future;
+mod thread;
 
-use core::cell::Cell;
+pub(crate) use thread::thread_index;
+
 use core::fmt;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::AtomicU32;
 use core::time::Duration;
 use std::io;
 use std::sync::Arc;
@@ -123,19 +125,6 @@ pub(crate) fn sparse_memory(stride: usize, mut count: u32) -> io::Result<(Memory
 /// commit the memory.
 pub(crate) fn is_short(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ENOMEM)
-}
-
-/// Returns a small number for this thread, by which the thread finds the frame that it used last.
-#[inline]
-pub(crate) fn thread_index() -> u32 {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    thread_local!(static INDEX: Cell<u32> = const { Cell::new(u32::MAX) });
-    INDEX.with(|index| {
-        if index.get() == u32::MAX {
-            index.set(NEXT.fetch_add(1, Ordering::Relaxed) & 0x7fff_ffff);
-        }
-        index.get()
-    })
 }
 
 impl Frames {
@@ -404,6 +393,7 @@ impl Drop for FrameGuard<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use core::sync::atomic::Ordering;
     use std::sync::Mutex;
     use std::sync::atomic::AtomicBool;
     use std::thread;

@@ -77,8 +77,8 @@ use crate::error::{CallError, Kind, Phase};
 /// # Ok::<(), CallError>(())
 /// ```
 pub trait Directory: fmt::Debug + Send + Sync {
-    /// Returns the addresses at which servers export a name. Each address contains a machine, or is on this one. The list is
-    /// empty if the directory does not know the name.
+    /// Returns the addresses at which servers export a name. Each address contains a machine, unless it is on
+    /// this machine. The list is empty if the directory does not know the name.
     ///
     /// # Errors
     /// Fails if the directory cannot be read or asked, or if its data are invalid.
@@ -99,8 +99,8 @@ pub trait Directory: fmt::Debug + Send + Sync {
     }
 
     /// Returns whether the order of a name's servers says which of them clients should prefer. True by
-    /// default. If it is false, a client that binds takes a server at random, unless its options say otherwise
-    /// ([`BindOptions::balance`](crate::BindOptions::balance)).
+    /// default. If it is false, a client that binds takes a server at random, unless its options say
+    /// otherwise ([`BindOptions::balance`](crate::BindOptions::balance)).
     fn is_ordered(&self) -> bool {
         true
     }
