@@ -78,7 +78,7 @@ pub(crate) fn measure(selection: &Selection, progress: &Progress) -> Result<Vec<
 
 /// Returns the row of a case on the local path. `samples` has the samples of Peregrine, and those
 /// of the limit.
-fn near_row(
+pub(crate) fn near_row(
     case: &'static str,
     wait: Waiting,
     placement: Placement,

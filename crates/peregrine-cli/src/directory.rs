@@ -22,7 +22,7 @@ pub(crate) struct Chosen {
 
 /// Makes the directories of other crates known, so that the option and the environment can select them.
 pub(crate) fn install() {
-    // These fail only if another crate has the scheme, and there is none.
+    // These fail only if another crate has the same scheme. No other crate of this program has it.
     #[cfg(feature = "dns")]
     let _ = peregrine_dns::install();
     #[cfg(feature = "etcd")]

@@ -31,7 +31,7 @@ pub(crate) struct NameServers {
 }
 
 impl NameServers {
-    /// Prepares questions to these name servers, or to those of the system if there are none.
+    /// Prepares questions to these name servers, or to those of the system if the list is empty.
     ///
     /// # Errors
     /// If the system names no name servers.

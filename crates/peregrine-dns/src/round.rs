@@ -166,7 +166,7 @@ impl Asking<'_> {
         }
     }
 
-    /// Notes what is known of a question. Returns the answer, or why there is none.
+    /// Notes what is known of a question. Returns the answer, or the reason why no answer came.
     fn note(
         &mut self,
         question: &Question,

@@ -178,7 +178,9 @@ fn garbage_below_the_prefix_is_ignored_and_told() {
     {
         cluster.ask("kv/put", &json!({ "key": encoded(key), "value": encoded(value) }));
     }
-    until("the garbage is told", || directory.look_up("files").unwrap().remarks.len() == 3);
+    until("the remarks name the garbage", || {
+        directory.look_up("files").unwrap().remarks.len() == 3
+    });
     let found = directory.look_up("files").unwrap();
     assert_eq!(names_of(&found), ["a"]);
     let begins = ["/p/files: the key names no server", "/p/files/a/b: ", "/p/files/x: EOF"];
@@ -212,7 +214,7 @@ fn names_stay_known_for_a_grace_time_if_all_data_are_lost() {
             break;
         }
     }
-    assert!(has_remark, "the loss is told");
+    assert!(has_remark, "a remark names the loss");
     assert!(other.look_up("files").unwrap().remarks.is_empty());
 }
 
@@ -284,13 +286,13 @@ fn later_server_of_one_identity_counts_and_the_earlier_one_is_told() {
     let moved = Offer::new("a", ["files@elsewhere.example.org:7000"]).unwrap();
     let later = two.register("files", &moved).unwrap();
     until("the later one counts", || known() == [moved.clone()]);
-    until("the earlier one is told", || {
+    until("the earlier server knows it", || {
         earlier.problem().is_some_and(|problem| problem.contains("another server"))
     });
     assert_eq!(later.problem(), None);
     drop(later);
     until("the earlier one counts again", || known() == [offer("a")]);
-    until("the earlier one is told", || earlier.problem().is_none());
+    until("the earlier server knows it", || earlier.problem().is_none());
     // The end of the earlier one does not remove the key of the later one.
     let later = two.register("files", &moved).unwrap();
     drop(earlier);

@@ -166,7 +166,7 @@ impl At {
     }
 }
 
-/// Waits until a pool uses so many servers, and is binding to no other one.
+/// Waits until a pool uses this number of servers, and is binding to no other one.
 fn used(pool: &DeskPool, count: usize) {
     until("the pool uses the servers", || {
         let servers = pool.servers();

@@ -21,8 +21,9 @@ use peregrine::{Address, BindOptions, CallError, PoolStanding};
 use self::servers::{EXPORT, Servers};
 pub(crate) use self::servers::{Options, run};
 use crate::cases::{Placement, Waiting};
+use crate::concurrent::near_row;
 use crate::interfaces::{Small, SmallClient, SmallPool};
-use crate::local::{in_turn, split};
+use crate::local::in_turn;
 use crate::row::Row;
 use crate::subject::{Failure, Sample};
 use crate::window::{Counted, Window, now_ns, sample};
@@ -66,7 +67,7 @@ fn options(addresses: &[String]) -> Result<BindOptions, Failure> {
     Ok(BindOptions::default().directory(Arc::new(fixed)))
 }
 
-/// Waits until a pool uses so many servers.
+/// Waits until a pool uses this number of servers.
 fn wait_until_used(
     servers: impl Fn() -> Vec<peregrine::PoolServer>,
     count: usize,
@@ -183,14 +184,5 @@ fn row(
     limit: &'static str,
     samples: &[Vec<Sample>],
 ) -> Row {
-    let ((ours, cpu), (theirs, _)) = (split(&samples[0]), split(&samples[1]));
-    let row = Row {
-        path: Some("local"),
-        wait: Some(wait.name()),
-        placement: Some(placement.name()),
-        callers,
-        bindings: 1,
-        ..Row::new(case)
-    };
-    row.ours(&ours, &cpu).limit(limit, &theirs).ratio(&ours, &theirs)
+    Row { callers, ..near_row(case, wait, placement, limit, samples) }
 }

@@ -130,7 +130,7 @@ fn show(
     Ok(shown)
 }
 
-/// A server, and its interval or why there is none.
+/// A server, and its interval, or the reason why it has no interval.
 type Watched<'a> = (&'a Reading, Result<Interval, &'a str>);
 
 /// Returns the interval of each server since the reading `before`.
