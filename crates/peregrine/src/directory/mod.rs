@@ -73,7 +73,7 @@ use crate::error::{CallError, Kind, Phase};
 /// assert_eq!(offers[0].name(), "files");
 /// // Each address counts as a server of its own, unless the directory says more.
 /// let servers = Central("fs.example.org").look_up("files")?.servers;
-/// assert_eq!(servers[0].to_string(), "1 at files@fs.example.org");
+/// assert_eq!(servers[0].to_string(), "1 at files@fs.example.org:7193");
 /// # Ok::<(), CallError>(())
 /// ```
 pub trait Directory: fmt::Debug + Send + Sync {
