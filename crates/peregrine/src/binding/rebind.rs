@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use super::bound::Bound;
-use super::pool::{self, Picked, Pool};
+use super::pool::{self, Again, Picked, Pool};
 use super::select::{self, Selected, Unbound};
 use super::{BindOptions, Rebind};
 use crate::directory::Offer;
@@ -247,8 +247,47 @@ impl Home {
         error: CallError,
         deadline: Option<Instant>,
     ) -> Result<Arc<Bound>, CallError> {
+        match self.again_now(gone, number, error)? {
+            Again::At(bound) => Ok(bound),
+            Again::Later(error) => self.again_later(gone, number, error, deadline),
+        }
+    }
+
+    /// Decides whether a failed call is repeated. Does not wait: only a pool, of which another server serves,
+    /// returns a state at once.
+    ///
+    /// # Errors
+    /// Returns the error of the call if the call must not be repeated.
+    #[cold]
+    pub(crate) fn again_now(
+        &self,
+        gone: &Arc<Bound>,
+        number: u32,
+        error: CallError,
+    ) -> Result<Again<Arc<Bound>>, CallError> {
         if let Some(pool) = &self.pool {
-            return pool.again(gone, number, error, deadline).map(Picked::share);
+            return Ok(match pool.again_now(gone, number, error)? {
+                Again::At(picked) => Again::At(picked.share()),
+                Again::Later(error) => Again::Later(error),
+            });
+        }
+        if self.repeats(gone, number, &error) { Ok(Again::Later(error)) } else { Err(error) }
+    }
+
+    /// Waits for a server, or binds again, for a call that [`again_now`](Self::again_now) repeats.
+    ///
+    /// # Errors
+    /// As for [`again`](Self::again).
+    #[cold]
+    pub(crate) fn again_later(
+        &self,
+        gone: &Arc<Bound>,
+        number: u32,
+        error: CallError,
+        deadline: Option<Instant>,
+    ) -> Result<Arc<Bound>, CallError> {
+        if let Some(pool) = &self.pool {
+            return pool.again_later(error, deadline).map(Picked::share);
         }
         self.again(&Replaceable::new(Arc::clone(gone)), gone, number, error, deadline)
     }

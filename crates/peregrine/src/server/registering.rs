@@ -18,12 +18,14 @@ pub(super) struct Registering {
     /// The hosts by which clients reach the server, each with a port if another one than the server's own.
     /// Empty: the addresses at which the server listens.
     advertised: Vec<(String, Option<u16>)>,
+    /// What distinguishes the server from other servers of its names. `None`: a random text.
+    identity: Option<String>,
 }
 
 impl Registering {
     /// Returns a server that registers nowhere.
     pub(super) const fn nowhere() -> Self {
-        Self { directory: None, advertised: Vec::new() }
+        Self { directory: None, advertised: Vec::new(), identity: None }
     }
 
     /// Registers the exports of a server that listens at these endpoints.
@@ -37,16 +39,21 @@ impl Registering {
     ) -> Result<Option<Registered>, CallError> {
         let Some(directory) = self.directory else { return Ok(None) };
         let places = places(endpoints, &self.advertised)?;
-        let random = sys::random::<8>().map_err(|error| {
-            CallError::system(Phase::Export, "cannot obtain random numbers", error)
-        })?;
-        let server: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        let server = self.identity.map_or_else(random_identity, Ok)?;
         let standing = Mutex::ranked(Rank::Registered, Vec::new());
         let registered = Registered { directory, places, server, standing };
         let mut offered = exports.iter().filter(|export| export.is_registered());
         offered.try_for_each(|export| registered.add(&export.name))?;
         Ok(Some(registered))
     }
+}
+
+/// Returns a text that no other server has.
+fn random_identity() -> Result<String, CallError> {
+    let random = sys::random::<8>().map_err(|error| {
+        CallError::system(Phase::Export, "cannot obtain random numbers", error)
+    })?;
+    Ok(random.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// The registrations of a running server.
@@ -236,6 +243,31 @@ impl Server {
             && !host.ends_with(']');
         let port = has_port.then_some(place.port());
         self.registering.advertised.push((place.host().to_owned(), port));
+        Ok(self)
+    }
+
+    /// Sets what distinguishes this server from the other servers of its names in the
+    /// [directory](Self::register_in), as in `fs-3`. By default this is a random text, another one at each
+    /// start.
+    ///
+    /// With the same text at each start, a server that starts again has the same keys of
+    /// [`Balance::Key`](crate::Balance::Key) as before. Only one running server may use it: if another server
+    /// registers under the same text, clients find the later one.
+    ///
+    /// ```
+    /// let server = peregrine::Server::new().identify("fs-3")?;
+    /// # Ok::<(), peregrine::CallError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If the text is no valid name: letters, digits, `.`, `_` and `-`, not longer than
+    /// [`limits::NAME_MAX`](crate::limits::NAME_MAX).
+    pub fn identify(mut self, server: &str) -> Result<Self, CallError> {
+        if !crate::interface::valid_name(server) {
+            let text = format!("`{server}` cannot identify a server");
+            return Err(CallError::not_executed(Kind::BadName, Phase::Export, text));
+        }
+        self.registering.identity = Some(server.to_owned());
         Ok(self)
     }
 }

@@ -17,7 +17,7 @@ use super::compiled::{Arguments, Outcome, Returned, after, failed, forked, no_fr
 use super::lane::{Company, Failure, Lane, ResultBytes, Role, Ticket};
 use super::looking::{Looked, Looking, looks_for, shares_cpu, spin};
 use super::streams::{OpenConduit, Streams};
-use crate::binding::{BindOptions, Binding, Bound};
+use crate::binding::{Again, BindOptions, Binding, Bound};
 use crate::call::batch::ResultRecord;
 use crate::call::pending::unblock;
 use crate::call::{self, Answer, Begun, Call, CallTerms, FrameGuard, Wait, fill_outs, inside};
@@ -276,23 +276,29 @@ impl<'b> AsyncCall<'b> {
             self.alone = true;
             return Ok(());
         }
-        self.binding.home.fails(&self.bound, &error);
+        let home = &self.binding.home;
         let error = after(self.before, error);
         self.before = error.executed();
-        // After most errors the call is not repeated. Only the repetition needs a thread, which binds again.
-        if self.attempts >= self.binding.home.attempts_max()
-            || !self.binding.home.repeats(&self.bound, self.procedure, &error)
-        {
+        if self.attempts >= home.attempts_max() {
+            home.fails(&self.bound, &error);
             return Err(failed(self.binding, self.procedure, error));
         }
         self.attempts += 1;
         let was_native = self.is_native();
         let (gone, procedure, deadline) =
             (Arc::clone(&self.bound), self.procedure, self.terms.deadline());
-        let home = Arc::clone(&self.binding.home);
-        let again = move || home.again_for(&gone, procedure, error, deadline);
-        let bound = unblock(again).await;
-        let bound = bound.unwrap_or_else(|error| Err(after(self.before, no_thread(error))));
+        // After most errors the call is not repeated, and the other servers of a pool are bound already. Only
+        // a repetition that waits needs a thread.
+        let bound = match home.again_now(&gone, procedure, error) {
+            Err(error) => Err(error),
+            Ok(Again::At(bound)) => Ok(bound),
+            Ok(Again::Later(error)) => {
+                let home = Arc::clone(home);
+                let again = move || home.again_later(&gone, procedure, error, deadline);
+                let bound = unblock(again).await;
+                bound.unwrap_or_else(|error| Err(after(self.before, no_thread(error))))
+            }
+        };
         self.bound = bound.map_err(|error| failed(self.binding, self.procedure, error))?;
         // `now` stores the new state in the binding, so that later calls find it on the fast path.
         let _ = self.binding.now();

@@ -41,8 +41,11 @@ use crate::path::in_process::InProcess;
 use crate::sync::{Condvar, Mutex, MutexGuard, Rank};
 use crate::sys::{self, Published, Reading};
 
-/// The number of servers to which a pool binds at the same time.
+/// The number of attempts to bind that a pool makes at the same time.
 const BINDING_MAX: usize = 8;
+
+/// How long an attempt to bind may take while no server serves and others have not been tried.
+const SHORT: Duration = Duration::from_secs(1);
 
 /// How often a call is tried at most.
 pub(crate) const ATTEMPTS_MAX: u32 = 5;
@@ -68,12 +71,14 @@ pub(crate) struct Pool {
     /// What the directory has reported and the pool has not taken over.
     inbox: Arc<Mutex<Option<Offers>>>,
     /// What one-way calls use, so that they stay in order as long as its server serves.
-    oneway: Mutex<Option<Arc<Bound>>>,
+    oneway: Mutex<Weak<Bound>>,
     me: Weak<Self>,
 }
 
 struct State {
     servers: Servers,
+    /// The number of attempts to bind that are under way, also those to servers that are not wanted any more.
+    attempts: usize,
     /// The directory reports changes as long as this exists.
     watch: Option<Watching>,
     /// When a directory that cannot be watched was asked.
@@ -86,6 +91,14 @@ struct State {
 pub(crate) struct Picked<'a> {
     members: Reading<'a, Members>,
     at: usize,
+}
+
+/// How a failed call goes on.
+pub(crate) enum Again<T> {
+    /// At this server, at once.
+    At(T),
+    /// After waiting for a server. Contains the error of the call.
+    Later(CallError),
 }
 
 impl Picked<'_> {
@@ -138,7 +151,14 @@ impl Pool {
         let max = options.servers as usize;
         let servers = Servers::new(&balance, options.nearest_first, max, random);
         let turns = Turns::new(|| next(&mut random));
-        let state = State { servers, watch: None, looked: None, is_looking: false, random };
+        let state = State {
+            servers,
+            attempts: 0,
+            watch: None,
+            looked: None,
+            is_looking: false,
+            random,
+        };
         let pool = Arc::new_cyclic(|me| Self {
             choice: Choice::from(&balance),
             members: Published::new(Members::default()),
@@ -148,7 +168,7 @@ impl Pool {
             changed: Condvar::new(),
             budget: Budget::new(now),
             inbox: Arc::default(),
-            oneway: Mutex::ranked(Rank::PoolOneWay, None),
+            oneway: Mutex::ranked(Rank::PoolOneWay, Weak::new()),
             me: Weak::clone(me),
             asked,
         });
@@ -268,13 +288,15 @@ impl Pool {
             let is_it = |member: &Arc<Member>| Arc::ptr_eq(&member.bound, bound);
             members.all.iter().any(is_it) && bound.path.is_alive()
         };
-        if let Some(bound) = oneway.as_ref().filter(|bound| serves(bound)) {
+        // Dropping a binding may take long, so the lock ends first.
+        let known = oneway.upgrade();
+        if let Some(bound) = known.as_ref().filter(|bound| serves(bound)) {
             return Some(Arc::clone(bound));
         }
         let new = self.pick().map(Picked::share);
-        let before = core::mem::replace(&mut *oneway, new.as_ref().map(Arc::clone));
+        *oneway = new.as_ref().map_or_else(Weak::new, Arc::downgrade);
         drop(oneway);
-        drop(before);
+        drop((members, known));
         new
     }
 
@@ -335,7 +357,24 @@ impl Pool {
         error: CallError,
         deadline: Option<Instant>,
     ) -> Result<Picked<'_>, CallError> {
-        let begun = Instant::now();
+        match self.again_now(gone, number, error)? {
+            Again::At(picked) => Ok(picked),
+            Again::Later(error) => self.again_later(error, deadline),
+        }
+    }
+
+    /// Decides whether a call that has failed is repeated, and chooses another server if one serves. Does not
+    /// wait.
+    ///
+    /// # Errors
+    /// Returns the error of the call if it is not repeated.
+    #[cold]
+    pub(super) fn again_now(
+        &self,
+        gone: &Bound,
+        number: u32,
+        error: CallError,
+    ) -> Result<Again<Picked<'_>>, CallError> {
         self.fails(gone, &error);
         if !self.repeats(gone, number, &error) {
             return Err(error);
@@ -343,15 +382,25 @@ impl Pool {
         // A call that a server could not run adds to the load of another one only what it would have added
         // anyway.
         let adds = error.kind() == Kind::Overloaded || error.executed() == Executed::Maybe;
-        if adds && !self.budget.allows(begun) {
+        if adds && !self.budget.allows(Instant::now()) {
             return Err(error);
         }
-        if let Some(picked) = self.pick_other(gone) {
-            return Ok(picked);
-        }
+        Ok(self.pick_other(gone).map_or(Again::Later(error), Again::At))
+    }
+
+    /// Waits until a server serves, and chooses it for the repetition of a call that has failed.
+    ///
+    /// # Errors
+    /// If no server can be used, the error says why.
+    #[cold]
+    pub(super) fn again_later(
+        &self,
+        error: CallError,
+        deadline: Option<Instant>,
+    ) -> Result<Picked<'_>, CallError> {
         let limit = until(self.asked.options.bind_limit.max(self.asked.options.wait_for));
         let limit = deadline.map_or(limit, |deadline| deadline.min(limit));
-        match self.wait(begun, limit) {
+        match self.wait(Instant::now(), limit) {
             Ok(picked) => Ok(picked),
             Err(why) if error.executed() == Executed::No => Err(why),
             Err(why) => Err(error.because(why.chain())),
@@ -419,23 +468,26 @@ impl Pool {
         let now = Instant::now();
         let offers = self.inbox.lock().take();
         let mut state = self.state();
-        let dropped = offers.map(|offers| {
-            let dropped = state.servers.offered(offers, now);
-            (dropped, self.publish(&state))
-        });
-        let free = BINDING_MAX.saturating_sub(state.servers.binding());
+        let is_new = offers.is_some();
+        let mut dropped = offers.map_or_else(Vec::new, |offers| state.servers.offered(offers, now));
+        dropped.extend(state.servers.expire(now));
+        let published = (is_new || !dropped.is_empty()).then(|| self.publish(&state));
+        let short = state.servers.are_many_untried(BINDING_MAX);
+        let free = BINDING_MAX - state.attempts;
         let due = state.servers.due(now, free);
-        let is_free = state.servers.binding() < BINDING_MAX;
-        let next = state.servers.next_due().filter(|_| is_free);
+        state.attempts += due.len();
+        let next = state.servers.next_due(state.attempts < BINDING_MAX);
         let (former, is_read) = self.members.collect();
         let next = next.into_iter().chain(is_read.then(|| now + COLLECT_EVERY)).min();
         let looks = !due.is_empty() && self.looks_again(&mut state, now);
         drop(state);
-        drop((dropped, former));
+        drop((dropped, published, former));
         if looks {
             self.begin_look();
         }
-        due.into_iter().for_each(|(id, offer)| self.begin_bind(id, offer));
+        let limit = self.asked.options.bind_limit;
+        let limit = if short { limit.min(SHORT) } else { limit };
+        due.into_iter().for_each(|(id, offer)| self.begin_bind(id, offer, limit));
         next
     }
 
@@ -471,11 +523,11 @@ impl Pool {
 
     /// Binds to a server on a thread of its own, because this may wait. If no thread can be started, the
     /// attempt has failed.
-    fn begin_bind(&self, id: u64, offer: Option<Offer>) {
+    fn begin_bind(&self, id: u64, offer: Option<Offer>, limit: Duration) {
         // The thread does not keep the pool: it may be dropped meanwhile.
         let (pool, asked) = (Weak::clone(&self.me), Arc::clone(&self.asked));
         let spawned = std::thread::Builder::new().name("peregrine-bind".into()).spawn(move || {
-            let limit = until(asked.options.bind_limit);
+            let limit = until(limit);
             let result = match offer {
                 Some(offer) => asked.bind_to(&offer, limit),
                 None => asked.bind(limit),
@@ -493,6 +545,7 @@ impl Pool {
     /// Notes the result of binding to a server.
     fn bound(&self, id: u64, result: Result<Bound, CallError>) {
         let mut state = self.state();
+        state.attempts -= 1;
         let State { servers, random, .. } = &mut *state;
         let unused = servers.bound(id, result, Instant::now(), &mut || next(random));
         let former = self.publish(&state);

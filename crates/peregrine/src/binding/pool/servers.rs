@@ -27,6 +27,10 @@ pub(super) const PAUSE_MAX: Duration = Duration::from_secs(10);
 /// How long a server must serve so that its earlier failures do not count any more.
 pub(super) const PROBATION: Duration = Duration::from_secs(10);
 
+/// How long servers that serve are used although the directory knows no server any more. It may have lost its
+/// data: then the servers register again within this time.
+pub(super) const GRACE: Duration = Duration::from_secs(30);
+
 /// After this many results within [`PROBATION`] that the client cannot read, a server is left out.
 const STRIKES: u32 = 3;
 
@@ -94,6 +98,8 @@ struct Server {
     /// Unreadable results since the moment `since`.
     strikes: u32,
     since: Instant,
+    /// A server that has failed is not tried before this moment, even if calls wait for it.
+    not_before: Instant,
     /// Why the last attempt to use the server failed, and when it ended.
     failed: Option<(CallError, Instant)>,
 }
@@ -121,7 +127,9 @@ impl Server {
         {
             self.failures = 0;
         }
-        self.status = Status::Waiting(now + pause(self.failures, random()));
+        let pause = pause(self.failures, random());
+        self.status = Status::Waiting(now + pause);
+        self.not_before = now + pause / 8;
         self.failures = self.failures.saturating_add(1);
         self.failed = Some((error, now));
         (self.since, self.strikes) = (now, 0);
@@ -148,6 +156,8 @@ pub(super) struct Servers {
     used: Vec<Server>,
     spare: Vec<Offer>,
     next_id: u64,
+    /// Since when the directory knows no server.
+    emptied: Option<Instant>,
     /// What the directory knows, besides the servers.
     pub(super) age: Option<Duration>,
     pub(super) remarks: Vec<String>,
@@ -172,6 +182,7 @@ impl Servers {
             used: Vec::new(),
             spare: Vec::new(),
             next_id: 0,
+            emptied: None,
             age: None,
             remarks: Vec::new(),
         }
@@ -179,21 +190,12 @@ impl Servers {
 
     /// Takes over what the directory knows now. Returns the members that are dropped.
     pub(super) fn offered(&mut self, offers: Offers, now: Instant) -> Vec<Arc<Member>> {
+        // Two servers cannot be at one place: one of them has ended, or one of them lies.
+        let found = Offers::distinct(offers.servers);
+        let mut wanted = found.servers;
         (self.age, self.remarks) = (offers.age, offers.remarks);
-        let mut wanted: Vec<Offer> = Vec::new();
-        let mut claimed: Vec<Address> = Vec::new();
-        for offer in offers.servers.into_iter().take(limits::SERVERS_MAX) {
-            // Two servers cannot be at one place: one of them has ended, or one of them lies.
-            if offer.addresses().iter().any(|address| claimed.contains(address)) {
-                if self.remarks.len() < limits::REMARKS_MAX {
-                    let text = format!("{} claims the place of another server", offer.server());
-                    self.remarks.push(text);
-                }
-                continue;
-            }
-            claimed.extend(offer.addresses().iter().cloned());
-            wanted.push(offer);
-        }
+        self.remarks.extend(found.remarks);
+        self.remarks.truncate(limits::REMARKS_MAX);
         if let Some(key) = &self.key {
             let weight = |one: &Offer| Balance::weight(key, one.server());
             wanted.sort_by_cached_key(|one| {
@@ -201,6 +203,7 @@ impl Servers {
             });
         }
         let is_empty = wanted.is_empty();
+        self.emptied = is_empty.then(|| self.emptied.unwrap_or(now));
         if !is_empty {
             self.ranked = wanted.iter().map(|one| one.server().to_owned()).collect();
         }
@@ -215,8 +218,8 @@ impl Servers {
             !server.is_healthy() && preferred.iter().any(|one| one == server.name())
         };
         let wanted_max = self.max + self.used.iter().filter(fails).count();
-        // If the directory knows no server any more, the ones that serve are kept until they fail: the
-        // directory may have lost its data.
+        // If the directory knows no server any more, the ones that serve are kept for a time
+        // (`expire`): the directory may have lost its data.
         self.used.retain_mut(|server| {
             let is_serving = matches!(server.status, Status::Serving(_));
             let rank = self.ranked.iter().position(|one| one == server.name());
@@ -236,6 +239,34 @@ impl Servers {
         dropped
     }
 
+    /// Drops the servers that the directory has not known for [`GRACE`], while it knows no other one. Returns
+    /// their members.
+    pub(super) fn expire(&mut self, now: Instant) -> Vec<Arc<Member>> {
+        if self.expiry().is_none_or(|at| now < at) {
+            return Vec::new();
+        }
+        let mut dropped = Vec::new();
+        self.used.retain_mut(|server| {
+            if server.offer.is_none() {
+                return true;
+            }
+            if let Status::Serving(member) = &server.status {
+                dropped.push(Arc::clone(member));
+            }
+            false
+        });
+        if self.used.is_empty() {
+            self.push(None, now);
+        }
+        dropped
+    }
+
+    /// Returns when [`expire`](Self::expire) has something to drop.
+    fn expiry(&self) -> Option<Instant> {
+        let at = self.emptied? + GRACE;
+        self.used.iter().any(|server| server.offer.is_some()).then_some(at)
+    }
+
     fn push(&mut self, offer: Option<Offer>, now: Instant) {
         let id = self.next_id;
         self.next_id += 1;
@@ -247,6 +278,7 @@ impl Servers {
             failures: 0,
             strikes: 0,
             since: now,
+            not_before: now,
             failed: None,
         });
     }
@@ -277,18 +309,19 @@ impl Servers {
             .collect()
     }
 
-    /// Returns the number of servers to which the pool is binding.
-    pub(super) fn binding(&self) -> usize {
-        self.used.iter().filter(|server| matches!(server.status, Status::Binding)).count()
-    }
-
-    /// Returns the earliest moment at which a server is due.
-    pub(super) fn next_due(&self) -> Option<Instant> {
+    /// Returns the earliest moment at which a server is due, if the pool can bind to one more (`is_free`), or
+    /// at which a server expires.
+    pub(super) fn next_due(&self, is_free: bool) -> Option<Instant> {
         let due = self.used.iter().filter_map(|server| match server.status {
             Status::Waiting(at) => Some(at),
             _ => None,
         });
-        due.min()
+        due.filter(|_| is_free).chain(self.expiry()).min()
+    }
+
+    /// Returns whether no server serves, and there are more than `count` that may be tried.
+    pub(super) fn are_many_untried(&self, count: usize) -> bool {
+        self.used.len() > count && self.serving().next().is_none()
     }
 
     /// Notes the result of binding to a server. Returns what is not needed any more.
@@ -391,8 +424,9 @@ impl Servers {
         })
     }
 
-    /// Makes all servers due that are left out, unless they have failed since `since`. Returns whether there
-    /// is such a server, or the pool is binding to one.
+    /// Makes all servers due soon that are left out, unless they have failed since `since`. A server that has
+    /// failed often is tried after an eighth of its pause. Returns whether there is such a server, or the pool
+    /// is binding to one.
     pub(super) fn hurry(&mut self, since: Instant, now: Instant) -> bool {
         // Nothing is known yet: the directory has not answered.
         let mut any = self.used.is_empty();
@@ -400,7 +434,7 @@ impl Servers {
             match &mut server.status {
                 Status::Binding => any = true,
                 Status::Waiting(at) if server.failed.as_ref().is_none_or(|one| one.1 < since) => {
-                    *at = now.min(*at);
+                    *at = now.max(server.not_before).min(*at);
                     any = true;
                 }
                 _ => {}

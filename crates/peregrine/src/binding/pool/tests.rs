@@ -1,7 +1,7 @@
 //! Tests what a pool knows about its servers, without threads and at moments that the test chooses.
 
 use super::members::{Choice, Member, Members, ROUND, Turns};
-use super::servers::{PAUSE_MAX, PAUSE_MIN, PROBATION, Servers, pause};
+use super::servers::{GRACE, PAUSE_MAX, PAUSE_MIN, PROBATION, Servers, pause};
 use super::*;
 use crate::binding::BindOptions;
 use crate::interface::InterfaceRef;
@@ -89,7 +89,7 @@ fn failed_server_is_left_out_for_a_growing_pause() {
         assert!(case.fail("a", &unreachable()));
         assert_eq!(case.used(), ["b"]);
         assert!(case.due().is_empty());
-        assert_eq!(case.servers.next_due(), Some(case.now + whole));
+        assert_eq!(case.servers.next_due(true), Some(case.now + whole));
         case.now += whole;
         assert_eq!(case.bind(), ["a"]);
         assert_eq!(case.used(), ["a", "b"]);
@@ -98,7 +98,7 @@ fn failed_server_is_left_out_for_a_growing_pause() {
     // After the probation, the pause is short again.
     case.now += PROBATION;
     assert!(case.fail("a", &unreachable()));
-    assert_eq!(case.servers.next_due(), Some(case.now + PAUSE_MIN));
+    assert_eq!(case.servers.next_due(true), Some(case.now + PAUSE_MIN));
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn servers_of_one_place_count_once_and_this_is_reported() {
     let at = |server| Offer::new(server, ["x@h.example.org:1"]).unwrap();
     case.servers.offered(Offers::of(vec![at("a"), at("b")]), case.now);
     assert_eq!(case.bind(), ["a"]);
-    assert_eq!(case.servers.remarks, ["b claims the place of another server"]);
+    assert_eq!(case.servers.remarks, ["`b` is left out: `a` has the same addresses: x@h.example.org:1"]);
 }
 
 #[test]
@@ -180,6 +180,58 @@ fn forgotten_servers_are_used_until_they_fail() {
     case.bind();
     assert_eq!(case.offered(&["b"]), 1);
     assert_eq!(case.used(), ["b"]);
+}
+
+#[test]
+fn forgotten_servers_are_dropped_after_a_time() {
+    let mut case = Case::new(&Balance::First, 10);
+    case.offered(&["a", "b"]);
+    case.bind();
+    case.offered(&[]);
+    let end = case.now + GRACE;
+    assert_eq!(case.servers.next_due(true), Some(end));
+    assert!(case.servers.expire(case.now).is_empty());
+    // Another empty report does not make the time longer, and a server that is known again ends it.
+    case.now += GRACE / 2;
+    case.offered(&[]);
+    assert_eq!(case.servers.next_due(true), Some(end));
+    case.offered(&["a"]);
+    assert_eq!(case.servers.next_due(true), None);
+    assert!(case.servers.expire(end).is_empty());
+    case.offered(&[]);
+    case.now += GRACE;
+    assert_eq!(case.servers.expire(case.now).len(), 1);
+    // Now only the name itself can be tried.
+    assert_eq!(case.due().iter().map(|one| &*one.1).collect::<Vec<_>>(), [""]);
+    assert_eq!(case.servers.next_due(true), None);
+}
+
+#[test]
+fn calls_that_wait_hurry_an_attempt_within_bounds() {
+    let mut case = Case::new(&Balance::First, 10);
+    case.offered(&["a"]);
+    let mut whole = PAUSE_MIN;
+    for _ in 0..10 {
+        let due = case.due();
+        assert_eq!(due.len(), 1);
+        let failed = Err(unreachable());
+        case.servers.bound(due[0].0, failed, case.now, &mut { LONGEST });
+        assert!(!case.servers.hurry(case.now, case.now), "an attempt has failed just now");
+        let later = case.now + Duration::from_nanos(1);
+        assert!(case.servers.hurry(later, later));
+        assert_eq!(case.servers.next_due(true), Some(case.now + whole / 8));
+        case.now += whole / 8;
+        whole = (2 * whole).min(PAUSE_MAX);
+    }
+}
+
+#[test]
+fn attempts_are_short_only_while_others_are_untried() {
+    let mut case = Case::new(&Balance::First, 10);
+    case.offered(&["a", "b", "c"]);
+    assert!(case.servers.are_many_untried(2) && !case.servers.are_many_untried(3));
+    case.bind();
+    assert!(!case.servers.are_many_untried(2), "a server serves");
 }
 
 #[test]
