@@ -278,6 +278,10 @@ pub(crate) struct Serve {
     /// [default: the addresses of --listen]
     #[arg(long, value_name = "HOST", requires = "register")]
     pub(crate) advertise: Vec<String>,
+    /// What distinguishes this server from others of its name in the directory, so that it is the same after a
+    /// restart [default: a random text]
+    #[arg(long, value_name = "TEXT", requires = "register")]
+    pub(crate) registered_as: Option<String>,
     /// Stop when this parent process has ended.
     #[arg(long, hide = true, value_name = "PID")]
     pub(crate) parent: Option<u32>,

@@ -55,6 +55,9 @@ pub(crate) fn run(serve: &Serve, format: Format) -> Result<(), Failure> {
         for host in &serve.advertise {
             server = server.advertise(host)?;
         }
+        if let Some(text) = &serve.registered_as {
+            server = server.registered_as(text)?;
+        }
     }
     let server = server.export_with(&name, FilesServer::new(files), options)?.spawn()?;
     let _ = stop.set(server.stop_handle());

@@ -58,6 +58,7 @@ impl Names {
         let (files, option) = (self.0.path("files"), self.option());
         let mut command = self.0.command(&["serve", &files, "--format", "json", "--register"]);
         command.args(["--listen", "tcp:127.0.0.1:0", "--advertise", "127.0.0.1", &option]);
+        command.args(["--registered-as", run]);
         fs::create_dir_all(self.0.path(run)).unwrap();
         let mut process = Process::start(command.env("PEREGRINE_DIR", self.0.path(run)));
         let ready: Value = serde_json::from_str(&process.line()).unwrap();
@@ -235,6 +236,7 @@ fn each_server_of_a_name_is_shown() {
     assert!(found.any(|one| one == at_first) && registered.len() == 3, "{registered:?}");
     registered.pop();
     let ids: Vec<&str> = registered.iter().map(|one| one["server"].as_str().unwrap()).collect();
+    assert_eq!(ids, ["run", "run-2"], "the texts of --registered-as");
 
     // The answers of a command: those of the two servers, and the failure of the third.
     let check = |command: &[&str]| {

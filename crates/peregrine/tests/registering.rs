@@ -100,6 +100,40 @@ fn clients_find_the_next_server_when_one_stops() {
 }
 
 #[test]
+fn server_with_a_text_of_its_own_is_the_same_after_a_restart() {
+    let _directory = own_directory();
+    let (_dir, tree) = tree();
+    let known = || {
+        let found = tree.look_up("desk").unwrap().servers;
+        found.iter().map(|one| one.server().to_owned()).collect::<Vec<_>>()
+    };
+    let start = || {
+        let options = ExportOptions::default().networks_only();
+        let server = Server::new().export_with("desk", desk(1).0, options).unwrap();
+        let server = server.listen("127.0.0.1:0").unwrap().advertise("127.0.0.1").unwrap();
+        server.register_in(tree.clone())
+    };
+    for _ in 0..2 {
+        let running = start().registered_as("fs-3").unwrap().spawn().unwrap();
+        assert_eq!(known(), ["fs-3"]);
+        running.stop();
+        assert!(known().is_empty());
+    }
+    let random: Vec<_> = (0..2)
+        .map(|_| {
+            let running = start().spawn().unwrap();
+            let known = known();
+            running.stop();
+            known
+        })
+        .collect();
+    assert!(random[0].len() == 1 && random[1].len() == 1 && random[0] != random[1], "{random:?}");
+    let error = start().registered_as("../x").unwrap_err();
+    assert_eq!((error.kind(), error.phase()), (Kind::BadName, Phase::Export));
+    assert!(error.to_string().contains("`../x` cannot identify a server"), "{error}");
+}
+
+#[test]
 fn server_that_drains_is_withdrawn_first() {
     let _alone = alone();
     let _directory = own_directory();

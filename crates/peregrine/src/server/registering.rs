@@ -255,14 +255,14 @@ impl Server {
     /// registers under the same text, clients find the later one.
     ///
     /// ```
-    /// let server = peregrine::Server::new().identify("fs-3")?;
+    /// let server = peregrine::Server::new().registered_as("fs-3")?;
     /// # Ok::<(), peregrine::CallError>(())
     /// ```
     ///
     /// # Errors
     /// If the text is no valid name: letters, digits, `.`, `_` and `-`, not longer than
     /// [`limits::NAME_MAX`](crate::limits::NAME_MAX).
-    pub fn identify(mut self, server: &str) -> Result<Self, CallError> {
+    pub fn registered_as(mut self, server: &str) -> Result<Self, CallError> {
         if !crate::interface::valid_name(server) {
             let text = format!("`{server}` cannot identify a server");
             return Err(CallError::not_executed(Kind::BadName, Phase::Export, text));
