@@ -11,8 +11,12 @@ use std::io;
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use peregrine::directory::{Directory, Offer, Offers};
 use peregrine::secure::{Identity, Trust, TrustedKey};
-use peregrine::{BindOptions, EthernetDevice, Insecure, Server, Wait, interface, sys};
+use peregrine::{
+    Address, BindOptions, CallError, EthernetDevice, ExportOptions, Insecure, Server, Wait,
+    interface, sys,
+};
 use services::{Nothing, Null, NullAsync as _, NullAsyncClient, NullClient, NullServer};
 use support::futures::join_all;
 use support::link::{ENDS, Link, in_namespace};
@@ -22,6 +26,8 @@ const PART: &str = "PEREGRINE_SYSCALLS_PART";
 /// near end.
 const FAR: &str = "PEREGRINE_SYSCALLS_FAR";
 const CALLS: u64 = 500;
+/// For the parts that bind, one bind counts as so many calls.
+const BINDS: u64 = 5;
 
 /// One-way calls. The first call waits, and the other calls wait for the first one.
 #[interface]
@@ -140,6 +146,9 @@ fn child() {
         "oneway local" | "oneway tcp" | "oneway udp" => (Wait::Block, [0, 1]),
         _ => (Wait::Block, [0, 0]),
     };
+    if let Some(("bind", to)) = part.split_once(' ') {
+        return bind_again_and_again(to);
+    }
     if let Some((scheme @ ("onc+udp" | "onc+tcp" | "courier+tcp"), _)) = part.split_once(' ') {
         sys::pin_to(0).unwrap();
         let address = serve_program(scheme);
@@ -202,6 +211,53 @@ fn child() {
         _ => (0..calls).for_each(|_| client.null().unwrap()),
     };
     counted(run);
+}
+
+/// A directory whose knowledge is in the memory of the process.
+#[derive(Debug)]
+struct Known(Vec<Offer>);
+
+impl Directory for Known {
+    fn offers(&self, _: &str) -> Result<Vec<Address>, CallError> {
+        Ok(self.0.iter().flat_map(Offer::addresses).cloned().collect())
+    }
+
+    fn describe(&self) -> String {
+        "the servers that the test knows".to_owned()
+    }
+
+    fn look_up(&self, _: &str) -> Result<Offers, CallError> {
+        Ok(Offers::of(self.0.clone()))
+    }
+
+    fn is_ordered(&self) -> bool {
+        false
+    }
+}
+
+/// Binds to a server by its address, or by a name that a directory knows.
+fn bind_again_and_again(to: &str) {
+    let _directory = support::own_directory();
+    let options = ExportOptions::default().networks_only();
+    let server = Server::new().export_with("null", NullServer::new(Nothing), options).unwrap();
+    let server = server.listen("tcp:127.0.0.1:0").unwrap().listen("tcp:127.0.0.1:0").unwrap();
+    let running = server.spawn().unwrap();
+    let addresses: Vec<_> = running
+        .addresses()
+        .iter()
+        .map(|endpoint| format!("tcp:null@{}", endpoint.place()).parse::<Address>().unwrap())
+        .collect();
+    let numbered = (1..).zip(&addresses).map(|(number, address)| {
+        Offer::new(&format!("server{number}"), [address.to_string()]).unwrap()
+    });
+    let known = Known(numbered.collect());
+    let address = if to == "name" { "tcp:null".to_owned() } else { addresses[0].to_string() };
+    let options = BindOptions::default().wait(Wait::Block).directory(known);
+    counted(|binds| {
+        for _ in 0..binds / BINDS {
+            NullClient::bind_with(&address, &options).unwrap();
+        }
+    });
 }
 
 /// Makes the two runs that are counted, and exits.
@@ -411,6 +467,24 @@ fn polling_call_makes_no_system_call_and_blocking_call_makes_four() {
     // Tracing makes procedures slow. So each call wakes a second thread of the server, which receives packets
     // meanwhile. `tests/counts.rs` checks without tracing that no thread sleeps.
     at_most("udp spin", None, 2.0, neither_look_nor_wake);
+}
+
+/// A client that binds by a name makes no system call to find the server, if the directory knows it already.
+#[test]
+fn name_that_is_known_costs_no_system_call() {
+    let _alone = support::alone();
+    // Sleeps and wake-ups depend on the scheduler.
+    let own = |each: [f64; 4]| (each[0] + each[3]) * BINDS as f64;
+    let mut least = f64::INFINITY;
+    for _ in 0..3 {
+        let Ok([once, twice]) = count("bind address", None) else {
+            return println!("skipped: the child cannot be traced here");
+        };
+        let each = [0, 1, 2, 3].map(|n| (twice[n] as f64 - once[n] as f64) / CALLS as f64);
+        least = least.min(own(each));
+    }
+    assert!(least > 1.0, "a bind makes {least} system calls");
+    at_most("bind name", None, least, own);
 }
 
 /// Many calls in flight share batches. A batch needs a few system calls, so a single call needs almost none.

@@ -4,6 +4,7 @@
 //! it runs.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -399,9 +400,9 @@ fn order(servers: &mut [Offer], is_ordered: bool, options: &BindOptions) {
     }
 }
 
-/// Brings servers into a random order.
+/// Brings servers into a random order, without a system call: only the first use of a thread makes one.
 fn shuffle(servers: &mut [Offer]) {
-    let key = sys::random::<8>().unwrap_or_default();
+    let key = RandomState::new().build_hasher().finish().to_ne_bytes();
     servers.sort_by_cached_key(|one| Balance::weight(&key, one.server()));
 }
 

@@ -50,9 +50,8 @@ impl Registering {
 
 /// Returns a text that no other server has.
 fn random_identity() -> Result<String, CallError> {
-    let random = sys::random::<8>().map_err(|error| {
-        CallError::system(Phase::Export, "cannot obtain random numbers", error)
-    })?;
+    let random = sys::random::<8>()
+        .map_err(|error| CallError::system(Phase::Export, "cannot obtain random numbers", error))?;
     Ok(random.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 

@@ -151,14 +151,8 @@ impl Pool {
         let max = options.servers as usize;
         let servers = Servers::new(&balance, options.nearest_first, max, random);
         let turns = Turns::new(|| next(&mut random));
-        let state = State {
-            servers,
-            attempts: 0,
-            watch: None,
-            looked: None,
-            is_looking: false,
-            random,
-        };
+        let state =
+            State { servers, attempts: 0, watch: None, looked: None, is_looking: false, random };
         let pool = Arc::new_cyclic(|me| Self {
             choice: Choice::from(&balance),
             members: Published::new(Members::default()),

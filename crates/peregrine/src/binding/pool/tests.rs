@@ -159,7 +159,10 @@ fn servers_of_one_place_count_once_and_this_is_reported() {
     let at = |server| Offer::new(server, ["x@h.example.org:1"]).unwrap();
     case.servers.offered(Offers::of(vec![at("a"), at("b")]), case.now);
     assert_eq!(case.bind(), ["a"]);
-    assert_eq!(case.servers.remarks, ["`b` is left out: `a` has the same addresses: x@h.example.org:1"]);
+    assert_eq!(
+        case.servers.remarks,
+        ["`b` is left out: `a` has the same addresses: x@h.example.org:1"]
+    );
 }
 
 #[test]
