@@ -22,8 +22,10 @@ use zeroize::Zeroizing;
 use crate::access::{Access, Files, Login};
 use crate::pause::random;
 
-/// The longest answer, and the longest line of a watch.
-pub(crate) const ANSWER_BYTES_MAX: usize = 64 << 20;
+/// The longest answer. A key of etcd with its value has at most 1.5 MiB, unless the cluster has other limits.
+const ANSWER_BYTES_MAX: usize = 8 << 20;
+/// The longest line of a watch, which may contain a thousand changes.
+const LINE_BYTES_MAX: usize = 64 << 20;
 /// How long one member may take to answer.
 const MEMBER_LIMIT: Duration = Duration::from_secs(2);
 /// How long a member may take to accept a connection.
@@ -56,7 +58,7 @@ pub(crate) enum Trouble {
     Ended(String),
     /// A file that this process needs cannot be used.
     Unusable(String),
-    /// The answer has more than [`ANSWER_BYTES_MAX`] bytes.
+    /// The answer has more than [`ANSWER_BYTES_MAX`] bytes, or a line more than [`LINE_BYTES_MAX`].
     TooLong,
 }
 
@@ -77,9 +79,7 @@ impl fmt::Display for Trouble {
             Self::Ended(why) => write!(f, "the cluster has ended the watch: {why}"),
             Self::Unusable(why) => f.write_str(why),
             Self::Garbled(why) => write!(f, "the answer is not one of etcd: {why}"),
-            Self::TooLong => {
-                write!(f, "an answer of the cluster has more than {ANSWER_BYTES_MAX} bytes")
-            }
+            Self::TooLong => f.write_str("an answer of the cluster is too long"),
         }
     }
 }
@@ -432,8 +432,8 @@ impl Lines {
                     .map(Some)
                     .ok_or_else(|| Trouble::Garbled("a line without `result`".to_owned()));
             }
-            if self.buffer.len() > ANSWER_BYTES_MAX {
-                return Err(Trouble::Garbled("a line is too long".to_owned()));
+            if self.buffer.len() > LINE_BYTES_MAX {
+                return Err(Trouble::TooLong);
             }
             match self.body.frame().await {
                 None => return Ok(None),

@@ -167,7 +167,7 @@ fn many_names_are_read_in_parts() {
     }
     // Values that are no servers make an answer too long, so that it is asked for in smaller parts.
     let long = encoded(&"x".repeat(1 << 20));
-    for n in 0..70 {
+    for n in 0..12 {
         let key = encoded(&format!("/p/long/{n:03}"));
         cluster.ask("kv/put", &json!({ "key": key, "value": long }));
     }
@@ -181,7 +181,7 @@ fn many_names_are_read_in_parts() {
     assert_eq!(names.len(), 1300);
     assert!(!directory.look_up("long").unwrap().remarks.is_empty());
     let parts = cluster.requests("Range") - before;
-    assert!((4..20).contains(&parts), "{parts} parts");
+    assert!((4..30).contains(&parts), "{parts} parts");
 }
 
 #[test]
