@@ -139,7 +139,7 @@ impl Login {
         // With this capacity, the text is never moved, so that no copy stays in memory.
         let mut text = Zeroizing::new(String::with_capacity(2 * PASSWORD_BYTES_MAX as usize));
         let read = File::open(path)
-            .and_then(|file| file.take(PASSWORD_BYTES_MAX + 1).read_to_string(&mut *text));
+            .and_then(|file| file.take(PASSWORD_BYTES_MAX + 1).read_to_string(&mut text));
         match read {
             Err(error) => Err(format!("cannot read the password in {}: {error}", path.display())),
             Ok(read) if read as u64 > PASSWORD_BYTES_MAX => {

@@ -283,7 +283,7 @@ impl Lease<'_> {
             return Ok(());
         };
         let key = self.place.key(&entry.name, entry.offer.server());
-        let value = encoded(&entry.offer.to_json());
+        let value = encoded(entry.offer.to_json());
         let body = json!({ "key": encoded(&key), "value": value, "lease": id.to_string() });
         let answer = self.gateway.ask("kv/put", &body).await?;
         entry.state = State::Written(revision(&answer).unwrap_or_default());
