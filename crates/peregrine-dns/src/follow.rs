@@ -50,9 +50,9 @@ impl Asks {
         }
         for (watching, offers) in self.shared.take(name, round) {
             // A watcher may take long, and may look up names itself.
-            let told = tokio::task::spawn_blocking(move || watching.tell(offers));
-            // A watcher that panics does not end the watch of others.
-            drop(told.await);
+            if watching.note(offers) {
+                drop(tokio::task::spawn_blocking(move || watching.run()));
+            }
         }
     }
 }

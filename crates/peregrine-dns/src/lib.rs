@@ -81,6 +81,8 @@ use self::shared::Shared;
 
 /// The name of the threads of a directory.
 const THREAD: &str = "peregrine-dns";
+/// The maximum number of watchers that run at the same time.
+const WATCHER_THREADS_MAX: usize = 4;
 /// How long a look-up waits for the first answer.
 const FIRST_LIMIT: Duration = Duration::from_secs(4);
 /// How long a look-up waits for a new answer if there is an old one.
@@ -119,8 +121,9 @@ impl Dns {
             CallError::new(Kind::Exhausted, Executed::No, text)
         };
         let mut runtime = tokio::runtime::Builder::new_current_thread();
-        // The threads that call watchers have the name of the thread that waits for them.
-        let runtime = runtime.enable_all().thread_name(THREAD).build().map_err(no_thread)?;
+        // The threads that call watchers have the name of the thread that asks.
+        runtime.enable_all().thread_name(THREAD).max_blocking_threads(WATCHER_THREADS_MAX);
+        let runtime = runtime.build().map_err(no_thread)?;
         let (begins, names) = unbounded_channel();
         let shared = Arc::new(Shared::default());
         let asks = Asks { place: place.clone(), name_servers, shared: Arc::clone(&shared) };
@@ -169,7 +172,7 @@ impl Directory for Dns {
             ends.unwatch(&ended, number);
             drop(begins);
         };
-        Ok(Standing::new(end, move || tells.trouble(&watched)))
+        Ok(Standing::new(end, move || tells.trouble(&watched, number)))
     }
 }
 

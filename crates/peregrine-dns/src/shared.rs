@@ -2,6 +2,7 @@
 //! watches are to be notified of changes.
 
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
@@ -18,12 +19,30 @@ const NAMES_MAX: usize = 1024;
 /// The maximum time between the end of an answer and the next question for a watch.
 const JITTER_MAX: Duration = Duration::from_secs(10);
 
+/// How long the end of a watch waits for a watcher that runs.
+const END_LIMIT: Duration = Duration::from_secs(1);
+
 /// A watch of one name.
 pub(crate) struct Watching {
     number: u64,
-    watcher: Mutex<Watcher>,
+    calls: Mutex<Calls>,
+    /// Notified when the watcher has returned.
+    has_returned: Condvar,
+}
+
+/// The calls of a watcher.
+struct Calls {
+    /// `None` while it runs, and after the end of the watch.
+    watcher: Option<Watcher>,
     /// The thread that runs the watcher now.
-    runs_on: Mutex<Option<ThreadId>>,
+    runs_on: Option<ThreadId>,
+    /// What the watcher must be called with next.
+    next: Option<Offers>,
+    /// Whether a thread calls the watcher, or will soon.
+    has_thread: bool,
+    has_ended: bool,
+    /// Whether the last call panicked.
+    has_panicked: bool,
 }
 
 /// What is known of a name.
@@ -241,14 +260,21 @@ impl Shared {
 
     /// Begins a watch: passes to `watcher` what is known. Returns the number of the watch. `begin` begins the
     /// task of the name.
-    pub(crate) fn watch(&self, name: &str, watcher: Watcher, begin: impl FnOnce()) -> u64 {
+    pub(crate) fn watch(&self, name: &str, mut watcher: Watcher, begin: impl FnOnce()) -> u64 {
         let mut state = self.state();
         let number = state.next;
         state.next += 1;
-        let (watcher, runs_on) = (Mutex::new(watcher), Mutex::default());
-        let watching = Arc::new(Watching { number, watcher, runs_on });
-        // A change that comes now waits for this lock, so the watcher first sees what is known now.
-        let mut first = watching.watcher.lock().unwrap_or_else(PoisonError::into_inner);
+        // A change that comes now waits, because the watcher counts as running. So it first sees what is known now.
+        let calls = Calls {
+            watcher: None,
+            runs_on: Some(thread::current().id()),
+            next: None,
+            has_thread: false,
+            has_ended: false,
+            has_panicked: false,
+        };
+        let has_returned = Condvar::new();
+        let watching = Arc::new(Watching { number, calls: Mutex::new(calls), has_returned });
         let one = state.name(name);
         one.watching.push(Arc::clone(&watching));
         let known = one.known(None).and_then(Result::ok);
@@ -260,13 +286,17 @@ impl Shared {
             begin();
         }
         drop(state);
-        first(offers);
-        drop(first);
+        let called = catch_unwind(AssertUnwindSafe(|| watcher(offers)));
+        if let Err(panic) = called {
+            self.unwatch(name, number);
+            resume_unwind(panic);
+        }
+        watching.put_back(watcher, false);
         number
     }
 
     /// Ends a watch. When this function returns, the watcher does not run any more, unless it has called this
-    /// function.
+    /// function, or takes longer than [`END_LIMIT`].
     pub(crate) fn unwatch(&self, name: &str, number: u64) {
         let mut state = self.state();
         let Some(one) = state.names.get_mut(name) else { return };
@@ -274,28 +304,81 @@ impl Shared {
         let ended = at.map(|at| one.watching.swap_remove(at));
         one.wakes.notify_one();
         drop(state);
-        let Some(ended) = ended else { return };
-        let runs_on = *ended.runs_on.lock().unwrap_or_else(PoisonError::into_inner);
-        if runs_on != Some(thread::current().id()) {
-            drop(ended.watcher.lock().unwrap_or_else(PoisonError::into_inner));
+        if let Some(ended) = ended {
+            ended.end();
         }
     }
 
-    /// Returns why changes of a name are not noticed now.
-    pub(crate) fn trouble(&self, name: &str) -> Option<String> {
-        self.state().names.get(name)?.trouble.clone()
+    /// Returns why a watch of a name does not work now.
+    pub(crate) fn trouble(&self, name: &str, number: u64) -> Option<String> {
+        let state = self.state();
+        let one = state.names.get(name)?;
+        let watching = one.watching.iter().find(|one| one.number == number).cloned();
+        let trouble = one.trouble.clone();
+        drop(state);
+        let panicked = || watching.is_some_and(|one| one.calls().has_panicked);
+        trouble.or_else(|| panicked().then(|| "the watcher panicked".to_owned()))
     }
 }
 
 impl Watching {
-    /// Calls the watcher.
-    pub(crate) fn tell(&self, offers: Offers) {
-        let mut watcher = self.watcher.lock().unwrap_or_else(PoisonError::into_inner);
-        let runs_on = |thread| {
-            *self.runs_on.lock().unwrap_or_else(PoisonError::into_inner) = thread;
+    fn calls(&self) -> MutexGuard<'_, Calls> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes what the watcher must be called with. If it is called with something else first, it only sees the
+    /// last state. Returns whether a thread must call [`run`](Self::run).
+    pub(crate) fn note(&self, offers: Offers) -> bool {
+        let mut calls = self.calls();
+        calls.next = Some(offers);
+        !core::mem::replace(&mut calls.has_thread, true)
+    }
+
+    /// Calls the watcher until it knows the last state, or the watch has ended.
+    pub(crate) fn run(&self) {
+        loop {
+            let runs = |calls: &mut Calls| calls.watcher.is_none() && !calls.has_ended;
+            let waited = self.has_returned.wait_while(self.calls(), runs);
+            let mut calls = waited.unwrap_or_else(PoisonError::into_inner);
+            let next = calls.next.take().filter(|_| !calls.has_ended);
+            let Some((offers, mut watcher)) = next.and_then(|next| {
+                let watcher = calls.watcher.take()?;
+                Some((next, watcher))
+            }) else {
+                calls.has_thread = false;
+                return;
+            };
+            calls.runs_on = Some(thread::current().id());
+            drop(calls);
+            let called = catch_unwind(AssertUnwindSafe(|| watcher(offers)));
+            self.put_back(watcher, called.is_err());
+        }
+    }
+
+    /// Notes that the watcher has returned.
+    fn put_back(&self, watcher: Watcher, has_panicked: bool) {
+        let mut calls = self.calls();
+        (calls.runs_on, calls.has_panicked) = (None, has_panicked);
+        let ended = match calls.has_ended {
+            true => Some(watcher),
+            false => calls.watcher.replace(watcher),
         };
-        runs_on(Some(thread::current().id()));
-        watcher(offers);
-        runs_on(None);
+        drop(calls);
+        self.has_returned.notify_all();
+        // Dropping a watcher may run code of the program.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(ended)));
+    }
+
+    /// Ends the calls. Waits for the watcher if it runs on another thread, but at most for [`END_LIMIT`].
+    fn end(&self) {
+        let mut calls = self.calls();
+        calls.has_ended = true;
+        let watcher = calls.watcher.take();
+        let own = thread::current().id();
+        let runs = |calls: &mut Calls| calls.runs_on.is_some_and(|thread| thread != own);
+        drop(self.has_returned.wait_timeout_while(calls, END_LIMIT, runs));
+        // A change that comes now finds that the watch has ended.
+        self.has_returned.notify_all();
+        drop(watcher);
     }
 }

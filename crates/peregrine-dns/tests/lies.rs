@@ -483,6 +483,94 @@ fn second_name_server_answers_in_place_of_a_silent_one() {
 }
 
 #[test]
+fn name_server_that_cannot_answer_does_not_hide_another_one() {
+    for code in [ResponseCode::ServFail, ResponseCode::Refused, ResponseCode::NotImp] {
+        let refuses = move |question: &Message| {
+            let mut message = of_zone(question, &[]);
+            message.metadata.response_code = code;
+            message.authorities.clear();
+            vec![message.to_vec().unwrap()]
+        };
+        let (one, two) = (NameServer::start(refuses), NameServer::start(refuses));
+        // This one answers later than the others.
+        let mut answer = zone(vec![a("files.example.org.", 3600, 1)]);
+        let server = NameServer::start(move |question| {
+            thread::sleep(Duration::from_millis(50));
+            answer(question)
+        });
+        for ports in [[one.port, two.port, server.port], [server.port, one.port, two.port]] {
+            let places = ports.map(|port| format!("127.0.0.1:{port}")).join(",");
+            let directory = Dns::open(&format!("//{places}/example.org")).unwrap();
+            let found = directory.look_up("files").unwrap();
+            assert_eq!((servers(&found), found.remarks.len()), (vec!["192.0.2.1"], 0));
+            let nothing = directory.look_up("nothing").unwrap();
+            assert!(nothing.servers.is_empty());
+        }
+        let both = format!("//127.0.0.1:{},127.0.0.1:{}/example.org", one.port, two.port);
+        let error = Dns::open(&both).unwrap().look_up("files").unwrap_err();
+        assert!(error.to_string().contains("the name server answers"), "{error}");
+    }
+}
+
+#[test]
+fn watch_survives_a_panic_and_ends_within_its_limit() {
+    let server = NameServer::start(zone(vec![a("files.example.org.", 1, 1)]));
+    let directory = server.directory();
+    let mut calls = 0;
+    let panics = Box::new(move |_: Offers| {
+        calls += 1;
+        assert!(calls != 2, "the watcher panics at the first change");
+    });
+    let watch = directory.watch("files", panics).unwrap();
+    let ((runs, ran), (go, continues)) = (mpsc::channel(), mpsc::channel::<()>());
+    let mut calls = 0;
+    let waits = Box::new(move |_: Offers| {
+        calls += 1;
+        runs.send(()).unwrap();
+        if calls == 2 {
+            let _ = continues.recv();
+        }
+    });
+    let slow = directory.watch("files", waits).unwrap();
+    ran.recv().unwrap();
+    assert_eq!(watch.problem(), None);
+    server.set(zone(vec![a("files.example.org.", 1, 2)]));
+    ran.recv().unwrap();
+    until_reported(|| watch.problem().is_some_and(|problem| problem.contains("panicked")));
+    // The end of a watch does not wait for ever for its watcher.
+    drop(slow);
+    go.send(()).unwrap();
+    assert!(ran.recv().is_err(), "the watcher was dropped");
+    server.set(zone(vec![a("files.example.org.", 1, 3)]));
+    until_reported(|| watch.problem().is_none());
+    // If the first call panics, there is no watch.
+    let panics = Box::new(|_: Offers| panic!("the watcher panics at once"));
+    let called = std::panic::AssertUnwindSafe(|| directory.watch("files", panics));
+    assert!(std::panic::catch_unwind(called).is_err());
+    // A watcher may end its own watch.
+    let own: Arc<Mutex<Option<_>>> = Arc::default();
+    let (held, (sender, ended)) = (Arc::clone(&own), mpsc::channel());
+    let ends = Box::new(move |now: Offers| {
+        if servers(&now) == ["192.0.2.4"] {
+            drop(held.lock().unwrap().take());
+            sender.send(()).unwrap();
+        }
+    });
+    *own.lock().unwrap() = Some(directory.watch("files", ends).unwrap());
+    server.set(zone(vec![a("files.example.org.", 1, 4)]));
+    ended.recv().unwrap();
+    assert!(ended.recv().is_err(), "the watcher was dropped");
+}
+
+fn until_reported(mut holds: impl FnMut() -> bool) {
+    let limit = Instant::now() + Duration::from_secs(60);
+    while !holds() {
+        assert!(Instant::now() < limit, "timed out");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
 fn servers_cannot_register_and_names_cannot_be_listed() {
     let server = NameServer::start(silence);
     let directory = server.directory();

@@ -24,6 +24,7 @@ use rustls::crypto::ring;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use zeroize::Zeroizing;
 
 use crate::place::{Options, wrong};
 
@@ -55,7 +56,7 @@ pub(crate) struct Login {
 #[derive(Clone)]
 enum Password {
     File(PathBuf),
-    Text(String),
+    Text(Zeroizing<String>),
 }
 
 impl fmt::Debug for Password {
@@ -105,21 +106,22 @@ impl Access {
             }
         };
         let user = options.user.map_or_else(|| text("USER"), |user| Ok(Some(user)))?;
-        let login = match user {
-            None => None,
-            Some(user) => {
-                let password = match path(options.password_file, "PASSWORD_FILE") {
+        let login =
+            match user {
+                None => None,
+                Some(user) => {
+                    let password = match path(options.password_file, "PASSWORD_FILE") {
                     Some(file) => Password::File(file),
-                    None => Password::Text(text("PASSWORD")?.ok_or_else(|| {
+                    None => Password::Text(text("PASSWORD")?.map(Zeroizing::new).ok_or_else(|| {
                         wrong(&format!(
                             "etcd: the user `{user}` has no password: set `password_file` or \
                              $PEREGRINE_ETCD_PASSWORD_FILE to a file that contains it"
                         ))
                     })?),
                 };
-                Some(Login { user, password })
-            }
-        };
+                    Some(Login { user, password })
+                }
+            };
         Ok(Self { tls, login })
     }
 }
@@ -129,12 +131,13 @@ impl Login {
     ///
     /// # Errors
     /// Why its file cannot be read.
-    pub(crate) fn password(&self) -> Result<String, String> {
+    pub(crate) fn password(&self) -> Result<Zeroizing<String>, String> {
         let path = match &self.password {
             Password::Text(text) => return Ok(text.clone()),
             Password::File(path) => path,
         };
-        let mut text = String::new();
+        // With this capacity, the text is never moved, so that no copy stays in memory.
+        let mut text = Zeroizing::new(String::with_capacity(2 * PASSWORD_BYTES_MAX as usize));
         let read = File::open(path)
             .and_then(|file| file.take(PASSWORD_BYTES_MAX + 1).read_to_string(&mut text));
         match read {
@@ -142,7 +145,11 @@ impl Login {
             Ok(read) if read as u64 > PASSWORD_BYTES_MAX => {
                 Err(format!("the password in {} is too long", path.display()))
             }
-            Ok(_) => Ok(text.trim_end_matches(['\r', '\n']).to_owned()),
+            Ok(_) => {
+                let length = text.trim_end_matches(['\r', '\n']).len();
+                text.truncate(length);
+                Ok(text)
+            }
         }
     }
 }
@@ -240,13 +247,13 @@ mod tests {
         let login = access(&file, &[("PASSWORD", "other")]).unwrap().login.unwrap();
         assert!(login.password().unwrap_err().contains("cannot read the password in"));
         std::fs::write(&path, "secret\n").unwrap();
-        assert_eq!(login.password().unwrap(), "secret");
+        assert_eq!(*login.password().unwrap(), "secret");
         std::fs::write(&path, " next \r\n").unwrap();
-        assert_eq!(login.password().unwrap(), " next ");
+        assert_eq!(*login.password().unwrap(), " next ");
         std::fs::write(&path, "x".repeat(5000)).unwrap();
         assert!(login.password().unwrap_err().contains("too long"));
         let text = access(&[("user", "u")], &[("PASSWORD", "secret")]).unwrap().login.unwrap();
-        assert_eq!(text.password().unwrap(), "secret");
+        assert_eq!(*text.password().unwrap(), "secret");
         assert!(!format!("{login:?} {text:?}").contains("secret"));
     }
 

@@ -1,114 +1,241 @@
 //! Reads all keys once, and then follows the changes, at whichever member answers.
 
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tokio::time::{sleep, sleep_until};
 
-use crate::gateway::{Gateway, Trouble, encoded, number};
-use crate::known::{Known, revision};
-use crate::pause::Pause;
+use crate::gateway::{Gateway, Lines, OUT_OF_RANGE, Trouble, bytes, encoded, number};
+use crate::known::{KEYS_MAX, Known, revision};
+use crate::pause::{Pause, random_part};
 use crate::place::Place;
 use crate::shared::Shared;
 
 /// The pauses between attempts. After the loss of a member, all its clients come to the other members within
 /// the first pause.
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// Processes that must read everything again, for example because the cluster was begun anew, do so within
+/// this time after the pause.
+const READ_WITHIN: Duration = Duration::from_secs(2);
+/// The largest number of keys in one answer.
+const PAGE: usize = 512;
+
+/// Why a watch has ended.
+enum End {
+    /// Changes since the last answer are not lost: the cluster keeps them until it compacts.
+    Watch(Trouble),
+    /// All keys must be read again, for this reason.
+    Known(&'static str),
+}
+
+impl From<Trouble> for End {
+    fn from(trouble: Trouble) -> Self {
+        Self::Watch(trouble)
+    }
+}
 
 /// Follows the directory as long as the returned future is polled.
 pub(crate) async fn follow(gateway: &Gateway, place: &Place, shared: &Shared) {
     let mut pause = Pause::new(FIRST_PAUSE, LONGEST_PAUSE);
     let mut reads = true;
     loop {
+        let begun = Instant::now();
+        let mut has_watched = false;
         let done = async {
             if reads {
                 read(gateway, place, shared).await?;
             }
-            changes(gateway, place, shared, &mut pause).await
+            changes(gateway, place, shared, !reads, &mut has_watched).await
         };
         match done.await {
-            Ok(why) => {
-                shared.lose(why);
+            Ok(never) => match never {},
+            Err(End::Known(why)) => {
+                shared.lose(why.to_owned());
                 reads = true;
             }
-            Err(trouble) => {
+            Err(End::Watch(trouble)) => {
                 shared.lose(trouble.to_string());
-                // Changes since the last answer are not lost: the cluster keeps them until it compacts.
                 reads = shared.with_known(|known| known.revision) == 0;
             }
         }
-        sleep(pause.next()).await;
+        // A member that ends each watch at once is not asked more and more often.
+        if has_watched && begun.elapsed() > LONGEST_PAUSE {
+            pause.reset();
+        }
+        let spread = if reads { random_part(READ_WITHIN) } else { Duration::ZERO };
+        sleep(pause.next() + spread).await;
     }
 }
 
+/// Reads all keys, in parts of one revision.
 async fn read(gateway: &Gateway, place: &Place, shared: &Shared) -> Result<(), Trouble> {
-    let keys = json!({ "key": encoded(&place.prefix), "range_end": encoded(&place.end()) });
-    let answer = gateway.ask("kv/range", &keys).await?;
-    if revision(&answer).is_none() {
-        return Err(Trouble::Garbled("the revision is missing".to_owned()));
+    let garbled = |why: &str| Trouble::Garbled(why.to_owned());
+    let mut new = Known::nothing(place.clone());
+    let (mut from, mut page, mut seen) = (place.prefix.clone().into_bytes(), PAGE, 0);
+    loop {
+        let mut wanted = json!({
+            "key": encoded(&from),
+            "range_end": encoded(place.end()),
+            "limit": page.to_string(),
+        });
+        if new.revision > 0 {
+            wanted["revision"] = new.revision.to_string().into();
+        }
+        let answer = match gateway.ask("kv/range", &wanted).await {
+            // Values may be long, also those that are no servers.
+            Err(Trouble::TooLong) if page > 1 => {
+                page /= 2;
+                continue;
+            }
+            answer => answer?,
+        };
+        if revision(&answer).is_none_or(|revision| revision < 1) {
+            return Err(garbled("the revision is missing"));
+        }
+        let pairs = answer.get("kvs").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        seen += pairs.len();
+        let has_room = new.read(&answer) && seen < KEYS_MAX;
+        if answer.get("more").and_then(Value::as_bool) != Some(true) {
+            break;
+        }
+        if !has_room {
+            // The number is that of the keys in this part and after it.
+            let count = number(answer.get("count")).unwrap_or_default();
+            new.leave_out(usize::try_from(count).unwrap_or(0).saturating_sub(pairs.len()).max(1));
+            break;
+        }
+        let last = pairs.last().and_then(|pair| bytes(pair.get("key")));
+        page = (page * 2).min(PAGE);
+        let mut next = last.ok_or_else(|| garbled("a key is missing"))?;
+        if next < from {
+            return Err(garbled("the keys are not in order"));
+        }
+        next.push(0);
+        from = next;
     }
-    shared.learn(|known| known.replace(&answer, Instant::now()));
+    shared.learn(|known| known.replace(new, Instant::now()));
     Ok(())
 }
 
-/// Follows the changes until the member ends. Returns why everything must be read again, if it must.
+/// Follows the changes until the member ends. With `continues`, the process comes back after a loss, and
+/// checks that the cluster is the one that it knows.
 async fn changes(
     gateway: &Gateway,
     place: &Place,
     shared: &Shared,
-    pause: &mut Pause,
-) -> Result<String, Trouble> {
+    continues: bool,
+    has_watched: &mut bool,
+) -> Result<Infallible, End> {
     let from = shared.with_known(|known| known.revision) + 1;
     let wanted = json!({ "create_request": {
         "key": encoded(&place.prefix),
-        "range_end": encoded(&place.end()),
+        "range_end": encoded(place.end()),
         "start_revision": from.to_string(),
         "progress_notify": true,
     } });
     let mut lines = gateway.follow("watch", &wanted).await?;
     loop {
-        let next_end = shared.with_known(Known::next_end);
-        let end = async {
-            match next_end {
-                Some(end) => sleep_until(end.into()).await,
-                None => core::future::pending().await,
+        let line = match next_line(gateway, place, shared, &mut lines).await {
+            Ok(Some(line)) => line,
+            Ok(None) => {
+                gateway.move_on(&lines);
+                return Err(Trouble::Away("the member has ended the watch".to_owned()).into());
             }
-        };
-        let line = tokio::select! {
-            line = lines.next() => line?,
-            () = end => {
-                shared.learn(|known| known.expire(Instant::now()));
-                continue;
+            // Without a reading, they would be too long again.
+            Err(Trouble::TooLong) => return Err(End::Known("the changes are too long")),
+            Err(trouble) => {
+                gateway.move_on(&lines);
+                return Err(trouble.into());
             }
-        };
-        let Some(line) = line else {
-            gateway.move_on();
-            return Err(Trouble::Away("the member has ended the watch".to_owned()));
         };
         let is = |member: &str| line.get(member).and_then(Value::as_bool) == Some(true);
         if is("canceled") {
             // The cluster has compacted the changes that this process has missed.
             if number(line.get("compact_revision")).is_some_and(|revision| revision > 0) {
-                return Ok("the cluster has compacted its changes".to_owned());
+                return Err(End::Known("the cluster has compacted its changes"));
             }
             // A member also ends the watch for a token that it does not know any more.
             gateway.forget_token();
-            gateway.move_on();
+            gateway.move_on(&lines);
             let why = line.get("cancel_reason").and_then(Value::as_str).unwrap_or("no reason");
-            return Err(Trouble::Ended(why.to_owned()));
+            return Err(Trouble::Ended(why.to_owned()).into());
+        }
+        if !is("created") {
+            shared.learn(|known| known.change(&line));
+            continue;
         }
         // A cluster that was begun anew counts from 1 again, and would be silent until it reached the old
         // revision.
-        if is("created") && shared.with_known(|known| known.is_anew(&line)) {
-            return Ok("the cluster was begun anew".to_owned());
+        if shared.with_known(|known| known.is_anew(&line)) {
+            return Err(End::Known(ANEW));
         }
-        pause.reset();
-        if is("created") {
-            shared.learn(|_| BTreeSet::new());
-        } else {
-            shared.learn(|known| known.change(&line));
+        // The watch ends if the cluster is begun anew from now on.
+        if continues {
+            compare(gateway, place, shared).await?;
         }
+        *has_watched = true;
+        shared.learn(|_| BTreeSet::new());
+    }
+}
+
+const ANEW: &str = "the cluster was begun anew";
+
+/// Waits for the next line. Meanwhile drops servers whose grace time has passed, and asks the member from
+/// time to time whether it runs.
+async fn next_line(
+    gateway: &Gateway,
+    place: &Place,
+    shared: &Shared,
+    lines: &mut Lines,
+) -> Result<Option<Value>, Trouble> {
+    let check_after = place.check_after();
+    let next_check = || Instant::now() + check_after - random_part(check_after / 4);
+    let mut check = next_check();
+    loop {
+        let next_end = shared.with_known(Known::next_end);
+        let until = next_end.map_or(check, |end| end.min(check));
+        tokio::select! {
+            line = lines.next() => return line,
+            () = sleep_until(until.into()) => {}
+        }
+        if Instant::now() >= check {
+            gateway.check(lines).await?;
+            check = next_check();
+        }
+        if next_end.is_some_and(|end| end <= Instant::now()) {
+            shared.learn(|known| known.expire(Instant::now()));
+        }
+    }
+}
+
+/// Compares the cluster with what is known, by one request with a short answer.
+async fn compare(gateway: &Gateway, place: &Place, shared: &Shared) -> Result<(), End> {
+    let (revision, is_whole) = shared.with_known(|known| (known.revision, known.is_whole()));
+    if !is_whole {
+        return Err(End::Known("not all keys are known"));
+    }
+    let last = json!({
+        "key": encoded(&place.prefix),
+        "range_end": encoded(place.end()),
+        "revision": revision.to_string(),
+        "sort_order": "DESCEND",
+        "sort_target": "MOD",
+        "limit": "1",
+        "keys_only": true,
+    });
+    match gateway.ask("kv/range", &last).await {
+        Ok(answer) if shared.with_known(|known| known.fits(&answer)) => Ok(()),
+        // The revision was compacted, or lies in the future. A reading shows which.
+        Err(Trouble::Refused(code, _)) if code == OUT_OF_RANGE => {
+            Err(End::Known("the cluster does not have the known revision"))
+        }
+        Ok(_) => {
+            shared.learn_of_loss();
+            Err(End::Known(ANEW))
+        }
+        Err(trouble) => Err(trouble.into()),
     }
 }

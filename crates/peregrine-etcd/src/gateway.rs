@@ -8,20 +8,24 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use http_body_util::{BodyExt as _, Full, Limited};
+use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::{Request, StatusCode};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::time::timeout;
+use zeroize::Zeroizing;
 
-use crate::access::{Access, Files};
+use crate::access::{Access, Files, Login};
+use crate::pause::random;
 
-/// The longest answer, and the longest line of a watch.
-const ANSWER_BYTES_MAX: usize = 64 << 20;
+/// The longest answer. A key of etcd with its value has at most 1.5 MiB, unless the cluster has other limits.
+const ANSWER_BYTES_MAX: usize = 8 << 20;
+/// The longest line of a watch, which may contain a thousand changes.
+const LINE_BYTES_MAX: usize = 64 << 20;
 /// How long one member may take to answer.
 const MEMBER_LIMIT: Duration = Duration::from_secs(2);
 /// How long a member may take to accept a connection.
@@ -34,6 +38,10 @@ const NO_USER: &str = "user name is empty";
 const OLD_TOKEN: &str = "revision of auth store is old";
 /// The code of gRPC for a user who may not do this.
 pub(crate) const DENIED: i64 = 7;
+/// The code of gRPC for something that does not exist, such as a lease.
+pub(crate) const NOT_FOUND: i64 = 5;
+/// The code of gRPC for a revision that the cluster does not have any more, or not yet.
+pub(crate) const OUT_OF_RANGE: i64 = 11;
 /// The code of gRPC for a member that cannot answer now, for example without a leader.
 const UNAVAILABLE: i64 = 14;
 
@@ -50,6 +58,8 @@ pub(crate) enum Trouble {
     Ended(String),
     /// A file that this process needs cannot be used.
     Unusable(String),
+    /// The answer has more than [`ANSWER_BYTES_MAX`] bytes, or a line more than [`LINE_BYTES_MAX`].
+    TooLong,
 }
 
 impl fmt::Display for Trouble {
@@ -69,6 +79,7 @@ impl fmt::Display for Trouble {
             Self::Ended(why) => write!(f, "the cluster has ended the watch: {why}"),
             Self::Unusable(why) => f.write_str(why),
             Self::Garbled(why) => write!(f, "the answer is not one of etcd: {why}"),
+            Self::TooLong => f.write_str("an answer of the cluster is too long"),
         }
     }
 }
@@ -78,13 +89,14 @@ type Http = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 /// The members of a cluster.
 pub(crate) struct Gateway {
     client: Mutex<Http>,
-    /// The beginning of each member's URLs.
+    /// The beginning of each member's URLs, in a random order. So not all processes ask the same member first,
+    /// and the clients of a member that is lost go to all others.
     members: Vec<String>,
     /// The member that answered last.
     current: AtomicUsize,
     access: Access,
     /// What proves the login. `None` until it is needed.
-    token: Mutex<Option<String>>,
+    token: Mutex<Option<Zeroizing<String>>>,
 }
 
 /// Returns a client. Without a configuration of TLS, it does not encrypt.
@@ -116,9 +128,11 @@ impl Gateway {
     pub(crate) fn new(members: &[String], access: Access) -> Result<Self, String> {
         let tls = access.tls.as_ref().map(Files::load).transpose()?;
         let scheme = if tls.is_some() { "https" } else { "http" };
+        let mut members: Vec<_> = members.iter().map(|host| format!("{scheme}://{host}")).collect();
+        members.sort_by_cached_key(|_| random());
         Ok(Self {
             client: Mutex::new(client(tls)),
-            members: members.iter().map(|host| format!("{scheme}://{host}")).collect(),
+            members,
             current: AtomicUsize::new(0),
             access,
             token: Mutex::new(None),
@@ -142,20 +156,19 @@ impl Gateway {
         self.set_token(None);
     }
 
-    fn token(&self) -> Option<String> {
+    fn token(&self) -> Option<Zeroizing<String>> {
         self.token.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn set_token(&self, token: Option<String>) {
+    fn set_token(&self, token: Option<Zeroizing<String>>) {
         *self.token.lock().unwrap_or_else(PoisonError::into_inner) = token;
     }
 
     /// Makes a request.
     pub(crate) async fn ask(&self, what: &str, body: &Value) -> Result<Value, Trouble> {
         let body = Bytes::from(body.to_string());
-        let ask = async |token: Option<String>| {
-            let one =
-                async |member| self.ask_one(member, what, body.clone(), token.as_deref()).await;
+        let ask = async |token: Option<&str>| {
+            let one = async |member| self.ask_one(member, what, body.clone(), token).await;
             self.first_answer(one).await
         };
         self.with_login(ask).await
@@ -164,10 +177,10 @@ impl Gateway {
     /// Begins a request whose answer has many lines, and does not end.
     pub(crate) async fn follow(&self, what: &str, body: &Value) -> Result<Lines, Trouble> {
         let body = Bytes::from(body.to_string());
-        let follow = async |token: Option<String>| {
+        let follow = async |token: Option<&str>| {
             let one = async |member| {
-                let body = self.send(member, what, body.clone(), token.as_deref()).await?;
-                Ok(Lines { body, buffer: Vec::new() })
+                let body = self.send(member, what, body.clone(), token).await?;
+                Ok(Lines { member, body, buffer: Vec::new() })
             };
             self.first_answer(one).await
         };
@@ -190,6 +203,7 @@ impl Gateway {
                     return Err(Trouble::Refused(code, text));
                 }
                 Ok(Err(Trouble::Refused(_, text))) => self.away(member, &text),
+                Ok(Err(Trouble::TooLong)) => return Err(Trouble::TooLong),
                 Ok(Err(trouble)) => trouble,
                 Err(_) => self.away(member, "it does not answer"),
             };
@@ -198,9 +212,34 @@ impl Gateway {
         Err(trouble)
     }
 
-    /// Lets the next request begin with another member.
-    pub(crate) fn move_on(&self) {
-        self.current.fetch_add(1, Ordering::Relaxed);
+    /// Lets the next request begin with another member than the one that answers with these lines.
+    pub(crate) fn move_on(&self, lines: &Lines) {
+        let (left, next) = (lines.member, (lines.member + 1) % self.members.len());
+        // Another request may have moved on already.
+        let (set, failed) = (Ordering::Relaxed, Ordering::Relaxed);
+        let _ = self.current.compare_exchange(left, next, set, failed);
+    }
+
+    /// Returns whether the member that answers with these lines runs. A member that hangs, or whose machine
+    /// does, keeps the connection open and is silent, as is one without changes. The question is for the
+    /// version of the member, which needs no other member and no login.
+    ///
+    /// # Errors
+    /// Why the member does not seem to run.
+    pub(crate) async fn check(&self, lines: &Lines) -> Result<(), Trouble> {
+        let member = lines.member;
+        let request = Request::get(format!("{}/version", self.members[member]));
+        let request = request.body(Full::default());
+        let request = request.map_err(|error| Trouble::Garbled(error.to_string()))?;
+        match timeout(MEMBER_LIMIT, self.client().request(request)).await {
+            Ok(Ok(answer)) => {
+                // The connection is used again only after the answer was read.
+                let _ = timeout(MEMBER_LIMIT, self.whole(member, answer.into_body())).await;
+                Ok(())
+            }
+            Ok(Err(error)) => Err(self.away(member, &error.to_string())),
+            Err(_) => Err(self.away(member, "it does not answer")),
+        }
     }
 
     /// Returns the numbers of all members, beginning with the current one.
@@ -221,24 +260,24 @@ impl Gateway {
     /// Makes a request with the token of the login, and once more with a new token if that one has expired.
     async fn with_login<T>(
         &self,
-        request: impl AsyncFn(Option<String>) -> Result<T, Trouble>,
+        request: impl AsyncFn(Option<&str>) -> Result<T, Trouble>,
     ) -> Result<T, Trouble> {
         let Some(login) = &self.access.login else { return request(None).await };
         if let Some(token) = self.token() {
-            match request(Some(token)).await {
+            match request(Some(&token)).await {
                 Err(Trouble::Refused(code, text)) if is_stale(code, &text) => self.forget_token(),
                 answer => return answer,
             }
         }
-        let password = login.password().map_err(Trouble::Unusable)?;
-        let body = Bytes::from(json!({ "name": login.user, "password": password }).to_string());
+        let body = proof(login)?;
         let log_in =
             async |member| self.ask_one(member, "auth/authenticate", body.clone(), None).await;
         let answer = self.first_answer(log_in).await;
         let token = answer?.get("token").and_then(Value::as_str).map(str::to_owned);
         let token = token.ok_or_else(|| Trouble::Garbled("the token is missing".to_owned()))?;
+        let token = Zeroizing::new(token);
         self.set_token(Some(token.clone()));
-        request(Some(token)).await
+        request(Some(&token)).await
     }
 
     /// Sends a request to one member. Returns the body of an answer that is no error.
@@ -285,7 +324,13 @@ impl Gateway {
 
     async fn whole(&self, member: usize, body: Incoming) -> Result<Bytes, Trouble> {
         let whole = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
-        Ok(whole.map_err(|error| self.away(member, &error.to_string()))?.to_bytes())
+        let failed = |error: Box<dyn core::error::Error + Send + Sync>| match error
+            .is::<LengthLimitError>()
+        {
+            true => Trouble::TooLong,
+            false => self.away(member, &error.to_string()),
+        };
+        Ok(whole.map_err(failed)?.to_bytes())
     }
 
     async fn ask_one(
@@ -311,6 +356,16 @@ impl fmt::Debug for Gateway {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "etcd at {}", self.members.join(", "))
     }
+}
+
+/// Returns the body of the request for a token. Its memory is overwritten when it is not used any more.
+fn proof(login: &Login) -> Result<Bytes, Trouble> {
+    let text = |text: &str| serde_json::to_string(text).map(Zeroizing::new);
+    let password = login.password().map_err(Trouble::Unusable)?;
+    let failed = |error: serde_json::Error| Trouble::Unusable(error.to_string());
+    let (name, password) = (text(&login.user).map_err(failed)?, text(&password).map_err(failed)?);
+    let body = format!("{{\"name\":{},\"password\":{}}}", *name, *password);
+    Ok(Bytes::from_owner(Zeroizing::new(body.into_bytes())))
 }
 
 /// Returns whether a new token may help.
@@ -351,6 +406,8 @@ fn refusal(value: &Value) -> Trouble {
 
 /// The answer to [`Gateway::follow`]: one JSON object for each line.
 pub(crate) struct Lines {
+    /// The number of the member that answers.
+    member: usize,
     body: Incoming,
     /// The bytes after the last whole line.
     buffer: Vec<u8>,
@@ -375,8 +432,8 @@ impl Lines {
                     .map(Some)
                     .ok_or_else(|| Trouble::Garbled("a line without `result`".to_owned()));
             }
-            if self.buffer.len() > ANSWER_BYTES_MAX {
-                return Err(Trouble::Garbled("a line is too long".to_owned()));
+            if self.buffer.len() > LINE_BYTES_MAX {
+                return Err(Trouble::TooLong);
             }
             match self.body.frame().await {
                 None => return Ok(None),
@@ -392,14 +449,19 @@ impl Lines {
     }
 }
 
-/// Returns a text in base64, as the gateway writes keys and values.
-pub(crate) fn encoded(text: &str) -> String {
-    STANDARD.encode(text)
+/// Returns bytes in base64, as the gateway writes keys and values.
+pub(crate) fn encoded(bytes: impl AsRef<[u8]>) -> String {
+    STANDARD.encode(bytes)
+}
+
+/// Returns the bytes of a key or a value. `None`: the member is missing, or is not in base64.
+pub(crate) fn bytes(value: Option<&Value>) -> Option<Vec<u8>> {
+    STANDARD.decode(value?.as_str()?).ok()
 }
 
 /// Returns the text of a key or a value. `None`: the member is missing, or is no text.
 pub(crate) fn decoded(value: Option<&Value>) -> Option<String> {
-    String::from_utf8(STANDARD.decode(value?.as_str()?).ok()?).ok()
+    String::from_utf8(bytes(value)?).ok()
 }
 
 /// Returns a number of 64 bits, which the gateway writes as a text.
@@ -410,6 +472,8 @@ pub(crate) fn number(value: Option<&Value>) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -418,11 +482,26 @@ mod tests {
         assert_eq!(decoded(Some(&json!("L3AvZmlsZXMv"))).as_deref(), Some("/p/files/"));
         assert_eq!((decoded(None), decoded(Some(&json!("?")))), (None, None));
         assert_eq!(decoded(Some(&json!("/w=="))), None, "no UTF-8");
+        assert_eq!(bytes(Some(&json!("/w=="))), Some(vec![0xff]));
         let id = "7587899193733478407";
         assert_eq!(number(Some(&json!(id))), Some(7_587_899_193_733_478_407));
         assert_eq!(
             (number(Some(&json!(5))), number(Some(&json!("x"))), number(None)),
             (Some(5), None, None)
         );
+    }
+
+    #[test]
+    fn processes_begin_with_different_members() {
+        let hosts: Vec<String> = (0..3).map(|n| format!("m{n}:2379")).collect();
+        let mut counts = [0; 3];
+        for _ in 0..300 {
+            let gateway = Gateway::new(&hosts, Access::default()).unwrap();
+            let first = gateway.in_turn().next().unwrap();
+            let at = hosts.iter().position(|host| gateway.members[first].ends_with(host));
+            counts[at.unwrap()] += 1;
+        }
+        // 100 are expected. The bounds are more than seven standard deviations away.
+        assert!(counts.iter().all(|count| (40..160).contains(count)), "{counts:?}");
     }
 }

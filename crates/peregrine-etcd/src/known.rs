@@ -6,6 +6,10 @@
 //! a cluster does not have stays known for a grace time, which begins with the first reading of the new
 //! cluster. It is dropped after this time unless it has registered again. Its names have a remark meanwhile.
 //!
+//! Usually the new cluster shows itself by its number, its term or its revision. But its number may be the same,
+//! and it may have made as many changes as the old one by the time at which this process comes back. So after
+//! each loss of the watch, the process compares one key and the number of keys with what it knows.
+//!
 //! Time is an argument, and is always that of the monotonic clock. A jump of the wall clock changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +23,9 @@ use crate::gateway::{decoded, number};
 use crate::place::Place;
 
 /// The largest number of keys that a process keeps.
-const KEYS_MAX: usize = 1 << 16;
+pub(crate) const KEYS_MAX: usize = 1 << 16;
+/// The largest number of bytes of keys and values that a process keeps.
+const BYTES_MAX: usize = 64 << 20;
 
 /// What is known of one key.
 #[derive(Debug)]
@@ -28,6 +34,10 @@ struct Entry {
     offer: Result<Offer, String>,
     /// The lease of the key, or 0.
     lease: i64,
+    /// The revision at which the key was written last.
+    modified: i64,
+    /// The number of bytes that count for [`BYTES_MAX`].
+    bytes: usize,
     /// Until when the server stays known although the cluster does not have the key.
     kept: Option<Instant>,
 }
@@ -58,10 +68,13 @@ pub(crate) enum Claim {
 pub(crate) struct Known {
     place: Place,
     names: BTreeMap<String, Servers>,
-    /// The number of keys.
+    /// The number of keys, and the sum of their [`Entry::bytes`].
     keys: usize,
-    /// The number of keys that are left out, because there are too many.
+    bytes: usize,
+    /// The number of keys that are left out, because there are too many or they are too large.
     left_out: usize,
+    /// Whether the cluster was found to contradict what is known.
+    is_contradicted: bool,
     /// The revision of the cluster up to which this is known.
     pub(crate) revision: i64,
     /// The number of the cluster, and the term of its leader.
@@ -75,7 +88,9 @@ impl Known {
             place,
             names: BTreeMap::new(),
             keys: 0,
+            bytes: 0,
             left_out: 0,
+            is_contradicted: false,
             revision: 0,
             cluster: None,
             term: 0,
@@ -85,24 +100,97 @@ impl Known {
     /// Returns whether the answer is from a cluster that was begun anew, and does not continue what is known:
     /// it is another cluster, or its revision or its term is smaller. Both only grow within one cluster.
     pub(crate) fn is_anew(&self, answer: &Value) -> bool {
-        let cluster = cluster(answer);
-        let is_other = self.cluster.is_some() && cluster.is_some() && self.cluster != cluster;
-        let is_smaller = |now: Option<i64>, known| now.is_some_and(|now| now < known);
-        is_other
-            || is_smaller(revision(answer), self.revision)
-            || is_smaller(term(answer), self.term)
+        self.continues_not(cluster(answer).as_deref(), revision(answer), term(answer))
     }
 
-    /// Takes the answer to a reading of all keys. Returns the names that have changed.
-    pub(crate) fn replace(&mut self, answer: &Value, now: Instant) -> BTreeSet<String> {
-        let is_anew = self.is_anew(answer);
-        let before = core::mem::take(&mut self.names);
-        (self.keys, self.left_out) = (0, 0);
+    fn continues_not(
+        &self,
+        cluster: Option<&str>,
+        revision: Option<i64>,
+        term: Option<i64>,
+    ) -> bool {
+        let is_other =
+            cluster.is_some() && self.cluster.is_some() && self.cluster.as_deref() != cluster;
+        let is_smaller = |now: Option<i64>, known| now.is_some_and(|now| now < known);
+        is_other || is_smaller(revision, self.revision) || is_smaller(term, self.term)
+    }
+
+    /// Takes one part of a reading of all keys, which have one revision. Returns whether there is room for
+    /// further keys.
+    pub(crate) fn read(&mut self, answer: &Value) -> bool {
+        if self.revision == 0 {
+            (self.cluster, self.term) = (cluster(answer), term(answer).unwrap_or_default());
+            self.revision = revision(answer).unwrap_or_default();
+        }
         for pair in answer.get("kvs").and_then(Value::as_array).into_iter().flatten() {
             self.put(pair);
         }
-        (self.cluster, self.term) = (cluster(answer), term(answer).unwrap_or_default());
-        self.revision = revision(answer).unwrap_or_default();
+        self.keys < KEYS_MAX && self.bytes < BYTES_MAX
+    }
+
+    /// Notes that the cluster has further keys, which were not read.
+    pub(crate) const fn leave_out(&mut self, keys: usize) {
+        self.left_out += keys;
+    }
+
+    /// Notes that the cluster contradicts what is known, so that the next reading is of another cluster.
+    pub(crate) const fn contradict(&mut self) {
+        self.is_contradicted = true;
+    }
+
+    /// Returns whether this process knows all keys that it has read.
+    pub(crate) const fn is_whole(&self) -> bool {
+        self.left_out == 0
+    }
+
+    /// Returns whether an answer fits what is known. It is that to a reading, as of the known revision, of the
+    /// key that was written last, with the number of all keys. Each key has a lease, whose number no other
+    /// cluster has.
+    pub(crate) fn fits(&self, answer: &Value) -> bool {
+        let all = || self.names.values().flat_map(BTreeMap::values);
+        let own = || all().filter(|entry| entry.kept.is_none());
+        let count = number(answer.get("count")).unwrap_or_default();
+        let last = answer.get("kvs").and_then(Value::as_array).and_then(|all| all.first());
+        let fits = match last {
+            None => true,
+            Some(pair) => {
+                let key = decoded(pair.get("key"));
+                let known = key.as_deref().and_then(|key| self.entry(key));
+                known.is_some_and(|known| {
+                    number(pair.get("mod_revision")) == Some(known.modified)
+                        && number(pair.get("lease")).unwrap_or_default() == known.lease
+                        && own().all(|entry| entry.modified <= known.modified)
+                })
+            }
+        };
+        fits && count == own().count() as i64
+    }
+
+    fn entry(&self, key: &str) -> Option<&Entry> {
+        let (name, server) = self.place.name_of(key)?;
+        self.names.get(name)?.get(server)
+    }
+
+    /// Returns whether a reading contradicts what is known: a key that was written before the known revision
+    /// is not known so.
+    fn contradicts(&self, new: &Self) -> bool {
+        let mut all = new.names.iter().flat_map(|(name, servers)| {
+            servers.iter().map(move |(server, entry)| (name, server, entry))
+        });
+        self.is_whole()
+            && all.any(|(name, server, entry)| {
+                let known = self.names.get(name).and_then(|servers| servers.get(server));
+                entry.modified <= self.revision
+                    && known.is_none_or(|known| known.modified != entry.modified)
+            })
+    }
+
+    /// Takes a reading of all keys. Returns the names that have changed.
+    pub(crate) fn replace(&mut self, new: Self, now: Instant) -> BTreeSet<String> {
+        let is_anew = self.is_contradicted
+            || self.continues_not(new.cluster.as_deref(), Some(new.revision), Some(new.term))
+            || self.contradicts(&new);
+        let before = core::mem::replace(self, new).names;
         let kept =
             before.iter().flat_map(|(name, servers)| servers.iter().map(move |one| (name, one)));
         for (name, (server, entry)) in kept {
@@ -113,8 +201,9 @@ impl Known {
             {
                 let all = self.names.entry(name.clone()).or_default();
                 all.entry(server.clone()).or_insert_with(|| {
-                    self.keys += 1;
-                    Entry { offer: Ok(offer.clone()), lease: 0, kept: Some(until) }
+                    (self.keys, self.bytes) = (self.keys + 1, self.bytes + entry.bytes);
+                    let offer = Ok(offer.clone());
+                    Entry { offer, lease: 0, modified: 0, bytes: entry.bytes, kept: Some(until) }
                 });
             }
         }
@@ -137,10 +226,10 @@ impl Known {
     pub(crate) fn expire(&mut self, now: Instant) -> BTreeSet<String> {
         let mut changed = BTreeSet::new();
         for (name, servers) in &mut self.names {
-            let before = servers.len();
-            servers.retain(|_, entry| entry.kept.is_none_or(|until| until > now));
-            if servers.len() != before {
-                self.keys -= before - servers.len();
+            let is_over =
+                |_: &String, entry: &mut Entry| entry.kept.is_some_and(|until| until <= now);
+            for (_, entry) in servers.extract_if(.., is_over) {
+                (self.keys, self.bytes) = (self.keys - 1, self.bytes - entry.bytes);
                 changed.insert(name.clone());
             }
         }
@@ -189,6 +278,7 @@ impl Known {
         let key = decoded(pair.get("key"))?;
         let (name, server) = self.place.name_of(&key)?;
         let value = decoded(pair.get("value")).ok_or_else(|| "the value is no text".to_owned());
+        let length = value.as_ref().map_or(0, String::len);
         let offer = value.and_then(|value| match server {
             "" => Err("the key names no server".to_owned()),
             _ if value.len() > limits::RECORD_BYTES_MAX => Err("the value is too long".to_owned()),
@@ -198,30 +288,35 @@ impl Known {
             true => Ok(offer),
             false => Err(format!("the value is of the server `{}`", offer.server())),
         });
-        let is_new = !self.names.get(name).is_some_and(|servers| servers.contains_key(server));
-        if is_new && self.keys == KEYS_MAX {
+        let before = self.take_out(name, server);
+        let bytes = key.len() + if offer.is_ok() { length } else { 0 };
+        if self.keys == KEYS_MAX || self.bytes + bytes > BYTES_MAX {
             self.left_out += 1;
             return Some(name.to_owned());
         }
-        self.keys += usize::from(is_new);
-        let entry =
-            Entry { offer, lease: number(pair.get("lease")).unwrap_or_default(), kept: None };
-        let servers = self.names.entry(name.to_owned()).or_default();
-        let looks_same = servers.get(server).is_some_and(|before| before.looks_like(&entry));
-        servers.insert(server.to_owned(), entry);
+        (self.keys, self.bytes) = (self.keys + 1, self.bytes + bytes);
+        let modified = number(pair.get("mod_revision")).unwrap_or_default();
+        let lease = number(pair.get("lease")).unwrap_or_default();
+        let entry = Entry { offer, lease, modified, bytes, kept: None };
+        let looks_same = before.is_some_and(|before| before.looks_like(&entry));
+        self.names.entry(name.to_owned()).or_default().insert(server.to_owned(), entry);
         (!looks_same).then(|| name.to_owned())
     }
 
     fn remove(&mut self, pair: &Value) -> Option<String> {
         let key = decoded(pair.get("key"))?;
         let (name, server) = self.place.name_of(&key)?;
+        self.take_out(name, server).map(|_| name.to_owned())
+    }
+
+    fn take_out(&mut self, name: &str, server: &str) -> Option<Entry> {
         let servers = self.names.get_mut(name)?;
-        drop(servers.remove(server)?);
-        self.keys -= 1;
+        let entry = servers.remove(server)?;
         if servers.is_empty() {
             self.names.remove(name);
         }
-        Some(name.to_owned())
+        (self.keys, self.bytes) = (self.keys - 1, self.bytes - entry.bytes);
+        Some(entry)
     }
 
     /// Returns what is known of a name.
@@ -245,8 +340,9 @@ impl Known {
         }
         if self.left_out > 0 {
             offers.remark(&format!(
-                "{} keys are left out: a process reads {KEYS_MAX} keys of a directory",
-                self.left_out
+                "{} keys are left out: a process reads {KEYS_MAX} keys of a directory, with {} MiB",
+                self.left_out,
+                BYTES_MAX >> 20
             ));
         }
         offers
@@ -291,6 +387,12 @@ mod tests {
         Known::nothing(Place::read("//a/p").unwrap().0)
     }
 
+    fn replace(known: &mut Known, answer: &Value, now: Instant) -> BTreeSet<String> {
+        let mut new = Known::nothing(known.place.clone());
+        assert!(new.read(answer));
+        known.replace(new, now)
+    }
+
     fn pair(key: &str, value: &str, revision: i64) -> Value {
         let revision = revision.to_string();
         json!({ "key": encoded(key), "value": encoded(value), "mod_revision": revision })
@@ -311,9 +413,9 @@ mod tests {
             "header": { "revision": "7" },
             "kvs": [pair("/p/files/a", &offer("a"), 3), pair("/p/files/b", &offer("b"), 7)],
         });
-        assert_eq!(known.replace(&whole, now()).into_iter().collect::<Vec<_>>(), ["files"]);
+        assert_eq!(replace(&mut known, &whole, now()).into_iter().collect::<Vec<_>>(), ["files"]);
         assert_eq!((servers(&known), known.revision), (vec!["a".into(), "b".into()], 7));
-        assert!(known.replace(&whole, now()).is_empty(), "nothing has changed");
+        assert!(replace(&mut known, &whole, now()).is_empty(), "nothing has changed");
         let events = json!({ "events": [
             { "type": "DELETE", "kv": { "key": encoded("/p/files/a"), "mod_revision": "9" } },
             { "kv": pair("/p/disk/c", &offer("c"), 10) },
@@ -325,11 +427,11 @@ mod tests {
         assert!(known.change(&json!({ "header": { "revision": "10" } })).is_empty());
         assert_eq!(known.revision, 10, "all changes up to this revision are known");
         assert_eq!(
-            known.replace(&json!({ "header": { "revision": "11" } }), now()).len(),
+            replace(&mut known, &json!({ "header": { "revision": "11" } }), now()).len(),
             2,
             "both were removed"
         );
-        assert!(known.names().is_empty() && known.keys == 0);
+        assert!(known.names().is_empty() && (known.keys, known.bytes) == (0, 0));
     }
 
     #[test]
@@ -380,9 +482,9 @@ mod tests {
             [reading(3, 9, "1", &["b"]), reading(9, 2, "1", &["b"]), reading(9, 9, "2", &["b"])]
         {
             let mut known = known();
-            known.replace(&reading(7, 5, "1", &["a", "b", "c"]), begin);
+            replace(&mut known, &reading(7, 5, "1", &["a", "b", "c"]), begin);
             assert!(known.is_anew(&anew));
-            assert_eq!(known.replace(&anew, begin).len(), 1);
+            assert_eq!(replace(&mut known, &anew, begin).len(), 1);
             assert_eq!(servers(&known), ["a", "b", "c"]);
             let remarks = known.offers("files").remarks.join("\n");
             assert!(remarks.starts_with("/p/files/a: the cluster was begun anew"), "{remarks}");
@@ -392,7 +494,7 @@ mod tests {
             assert_eq!(known.change(&event).len(), 1);
             // A second reading, also of a cluster that is new again, does not extend the time.
             let later = begin + grace / 2;
-            known.replace(&reading(1, 1, "3", &["a", "b"]), later);
+            replace(&mut known, &reading(1, 1, "3", &["a", "b"]), later);
             assert_eq!(servers(&known), ["a", "b", "c"]);
             let just_before = begin + grace - Duration::from_nanos(1);
             assert!(known.expire(just_before).is_empty());
@@ -405,10 +507,10 @@ mod tests {
     #[test]
     fn servers_that_the_same_cluster_does_not_have_any_more_go_at_once() {
         let mut known = known();
-        known.replace(&reading(7, 5, "1", &["a", "b"]), now());
+        replace(&mut known, &reading(7, 5, "1", &["a", "b"]), now());
         let later = reading(9, 6, "1", &["b"]);
         assert!(!known.is_anew(&later));
-        known.replace(&later, now());
+        replace(&mut known, &later, now());
         assert_eq!(servers(&known), ["b"]);
     }
 
@@ -436,7 +538,68 @@ mod tests {
         known.keys = KEYS_MAX;
         known.change(&json!({ "events": [{ "kv": pair("/p/files/a", &offer("a"), 1) }] }));
         let remarks = known.offers("files").remarks;
-        assert_eq!(remarks, ["1 keys are left out: a process reads 65536 keys of a directory"]);
+        let text = "1 keys are left out: a process reads 65536 keys of a directory, with 64 MiB";
+        assert_eq!(remarks, [text]);
+        assert!(!known.is_whole());
+    }
+
+    #[test]
+    fn number_of_bytes_is_bounded_and_told() {
+        let mut known = known();
+        let mut put = |server: &str, value: &str| {
+            let key = format!("/p/files/{server}");
+            known.change(&json!({ "events": [{ "kv": pair(&key, value, 1) }] }));
+            (known.keys, known.bytes, known.left_out)
+        };
+        let size = "/p/files/a".len() + offer("a").len();
+        assert_eq!(put("a", &offer("a")), (1, size, 0));
+        // Of garbage, only the key is kept.
+        let garbage = size + "/p/files/x".len();
+        assert_eq!(put("x", &"x".repeat(1 << 20)), (2, garbage, 0));
+        known.bytes = BYTES_MAX - size;
+        let mut put = |server: &str| {
+            let event = json!({ "kv": pair(&format!("/p/files/{server}"), &offer(server), 2) });
+            known.change(&json!({ "events": [event] }));
+            (known.keys, known.left_out)
+        };
+        assert_eq!((put("b"), put("c")), ((3, 0), (3, 1)));
+        assert_eq!(servers(&known), ["a", "b"]);
+    }
+
+    #[test]
+    fn cluster_that_has_caught_up_is_told_from_the_known_one() {
+        let with = |server: &str, lease: &str, revision: i64| {
+            let mut pair = pair(&format!("/p/files/{server}"), &offer(server), revision);
+            pair["lease"] = lease.into();
+            pair
+        };
+        let header = json!({ "revision": "9", "raft_term": "2", "cluster_id": "1" });
+        let whole = json!({ "header": header, "kvs": [with("a", "1", 4), with("b", "2", 8)] });
+        let mut known = known();
+        replace(&mut known, &whole, now());
+        let fits = |known: &Known, count: &str, last: Option<Value>| {
+            known.fits(&json!({ "header": header, "count": count, "kvs": last.as_slice() }))
+        };
+        assert!(fits(&known, "2", Some(with("b", "2", 8))));
+        // Fewer keys; another key; another lease; another revision.
+        assert!(!fits(&known, "1", Some(with("b", "2", 8))));
+        assert!(!fits(&known, "2", Some(with("a", "1", 4))));
+        assert!(!fits(&known, "2", Some(with("c", "2", 8))));
+        assert!(!fits(&known, "2", Some(with("b", "7", 8))));
+        assert!(!fits(&known, "2", Some(with("b", "2", 7))));
+        assert!(!fits(&known, "0", None));
+        assert!(Known::nothing(known.place.clone()).fits(&json!({ "header": header })));
+        // Without the comparison, a reading shows it by a key that is not known as it was.
+        let anew = json!({ "header": header, "kvs": [with("b", "7", 6)] });
+        replace(&mut known, &anew, now());
+        assert_eq!(servers(&known), ["a", "b"]);
+        // After the comparison has failed, a reading of the same cluster keeps the servers.
+        let nothing = json!({ "header": header });
+        known.contradict();
+        replace(&mut known, &nothing, now());
+        assert_eq!(servers(&known), ["a", "b"]);
+        assert!(fits(&known, "0", None), "the cluster does not have what was kept");
+        assert!(!known.is_contradicted);
     }
 
     /// The time of day, which may jump, has no part in what this crate does. Leases are measured by the

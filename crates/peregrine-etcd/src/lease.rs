@@ -1,6 +1,9 @@
 //! Keeps the registrations of this process: one lease for all of them. If the lease is lost, makes a new one,
 //! and registers again. If only a key is lost, writes it again.
 //!
+//! A key that could not be removed is removed later, while the lease is kept for other registrations. If there
+//! are no others, nothing keeps the lease, so that the cluster removes the key with it.
+//!
 //! Two registrations may have one key: two servers were given the same identity. The later one counts. The
 //! earlier one reports this as its problem, writes nothing, and registers again when the key is free. So two
 //! servers never overwrite each other in turn.
@@ -10,11 +13,11 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use peregrine::directory::Offer;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::gateway::{DENIED, Gateway, Trouble, encoded, number};
+use crate::gateway::{DENIED, Gateway, NOT_FOUND, Trouble, encoded, number};
 use crate::known::{Claim, revision};
 use crate::pause::{Pause, random_part};
 use crate::place::Place;
@@ -75,6 +78,16 @@ struct Entry {
     state: State,
 }
 
+/// A key that must be removed.
+struct Leaving {
+    /// In base64.
+    key: String,
+    /// The lease of the key. With another lease, it belongs to another process.
+    lease: i64,
+    /// Until when the cluster may have the key, because of its lease.
+    until: Instant,
+}
+
 /// The registrations of this process.
 struct Lease<'a> {
     gateway: &'a Gateway,
@@ -82,6 +95,7 @@ struct Lease<'a> {
     shared: &'a Shared,
     id: Option<i64>,
     entries: BTreeMap<u64, Entry>,
+    leaving: Vec<Leaving>,
 }
 
 /// Fulfils orders until no thread can give any more.
@@ -91,7 +105,8 @@ pub(crate) async fn keep(
     shared: &Shared,
     orders: &mut UnboundedReceiver<Order>,
 ) {
-    let mut lease = Lease { gateway, place, shared, id: None, entries: BTreeMap::new() };
+    let (entries, leaving) = (BTreeMap::new(), Vec::new());
+    let mut lease = Lease { gateway, place, shared, id: None, entries, leaving };
     let third = place.lease / 3;
     // Processes that began together do not renew together.
     let next_renewal = || Instant::now() + third - random_part(third / 4);
@@ -100,7 +115,7 @@ pub(crate) async fn keep(
     loop {
         let order = tokio::select! {
             order = orders.recv() => match order {
-                None => return,
+                None => return lease.finish(&mut pause).await,
                 Some(order) => order,
             },
             () = shared.has_learnt.notified() => {
@@ -109,7 +124,7 @@ pub(crate) async fn keep(
                 }
                 continue;
             }
-            () = sleep_until(due), if !lease.entries.is_empty() => {
+            () = sleep_until(due), if lease.has_duties() => {
                 due = match lease.tend().await {
                     Ok(()) => {
                         pause.reset();
@@ -122,14 +137,20 @@ pub(crate) async fn keep(
         };
         match order {
             Order::Register { number, name, offer, problem, done } => {
-                if lease.entries.is_empty() {
+                if !lease.has_duties() {
                     due = next_renewal();
                 }
                 let entry = Entry { name, offer, problem, state: State::Lost };
-                let _ = done.send(lease.register(number, entry).await);
+                let registered = lease.register(number, entry).await;
+                if registered.is_err() && lease.has_duties() {
+                    due = due.min(Instant::now() + pause.next());
+                }
+                let _ = done.send(registered);
             }
             Order::Withdraw { number, done } => {
-                lease.withdraw(number).await;
+                if lease.withdraw(number).await.is_err() {
+                    due = due.min(Instant::now() + pause.next());
+                }
                 let _ = done.send(());
             }
         }
@@ -137,6 +158,11 @@ pub(crate) async fn keep(
 }
 
 impl Lease<'_> {
+    /// Returns whether there is something to keep or to remove.
+    fn has_duties(&self) -> bool {
+        !self.entries.is_empty() || !self.leaving.is_empty()
+    }
+
     async fn register(&mut self, number: u64, entry: Entry) -> Result<(), Trouble> {
         self.entries.insert(number, entry);
         let registered = match self.id {
@@ -151,7 +177,13 @@ impl Lease<'_> {
         if self.entries.get(&number).is_some_and(is_written) {
             return Ok(());
         }
-        self.entries.remove(&number);
+        // The cluster may have the key although its answer was lost.
+        let is_certain = matches!(registered, Err(Trouble::Refused(..)));
+        if let Some(ended) = self.entries.remove(&number)
+            && !is_certain
+        {
+            self.release(ended);
+        }
         registered
     }
 
@@ -175,6 +207,9 @@ impl Lease<'_> {
 
     /// Renews the lease, and writes keys that were lost.
     async fn tend(&mut self) -> Result<(), Trouble> {
+        if self.entries.is_empty() {
+            return self.leave().await;
+        }
         let renewed = match self.renew().await {
             Ok(()) => self.put_lost().await,
             failed => failed,
@@ -188,7 +223,8 @@ impl Lease<'_> {
                 (Err(trouble), _) => entry.problem.set(Some(trouble.to_string())),
             }
         }
-        renewed
+        renewed?;
+        self.leave().await
     }
 
     async fn renew(&mut self) -> Result<(), Trouble> {
@@ -197,9 +233,19 @@ impl Lease<'_> {
         // The answer for a lease that has ended has no time to live.
         let left = answer.get("result").and_then(|result| number(result.get("TTL")));
         match left {
-            Some(left) if left > 0 => Ok(()),
+            Some(left) if left > 0 => {
+                let until = self.end();
+                let own = self.leaving.iter_mut().filter(|one| one.lease == id);
+                own.for_each(|one| one.until = until);
+                Ok(())
+            }
             _ => self.begin().await,
         }
+    }
+
+    /// Returns when a lease ends that was renewed just now.
+    fn end(&self) -> Instant {
+        Instant::now() + self.place.lease
     }
 
     /// Makes a new lease, and writes all keys with it that no other registration has.
@@ -237,43 +283,86 @@ impl Lease<'_> {
             return Ok(());
         };
         let key = self.place.key(&entry.name, entry.offer.server());
-        let value = encoded(&entry.offer.to_json());
+        let value = encoded(entry.offer.to_json());
         let body = json!({ "key": encoded(&key), "value": value, "lease": id.to_string() });
         let answer = self.gateway.ask("kv/put", &body).await?;
         entry.state = State::Written(revision(&answer).unwrap_or_default());
+        // An earlier registration with this key may have ended.
+        let key = encoded(key);
+        self.leaving.retain(|one| one.key != key);
         Ok(())
     }
 
-    /// Removes a key. If the cluster does not answer, the key ends with its lease.
-    async fn withdraw(&mut self, number: u64) {
-        let Some(ended) = self.entries.remove(&number) else { return };
-        let Some(id) = self.id else { return };
+    /// Ends a registration, and removes its key.
+    ///
+    /// # Errors
+    /// Why the key is not removed yet.
+    async fn withdraw(&mut self, number: u64) -> Result<(), Trouble> {
+        let Some(ended) = self.entries.remove(&number) else { return Ok(()) };
+        // If the cluster did not answer a moment ago, further withdrawals do not wait for it in turn.
+        let waits = !self.leaving.is_empty();
+        match self.release(ended) {
+            Some(other) => self.put(other).await,
+            None if waits => Ok(()),
+            None => self.leave().await,
+        }
+    }
+
+    /// Notes that the key of a registration that has ended must be removed. If another registration of this
+    /// process has the same key, returns this one, which must be written again.
+    fn release(&mut self, ended: Entry) -> Option<u64> {
+        let id = self.id?;
         let has_same_key =
             |one: &Entry| (&one.name, one.offer.server()) == (&ended.name, ended.offer.server());
-        let other = self.entries.iter().rev().find(|one| has_same_key(one.1));
-        if let Some(other) = other.map(|one| *one.0) {
-            // An earlier registration of this process has the key again, unless it belongs to another
-            // process.
-            if !matches!(ended.state, State::Taken(_)) {
-                let _ = self.put(other).await;
+        if let Some((number, other)) = self.entries.iter_mut().rev().find(|one| has_same_key(one.1))
+        {
+            // The key may belong to another process.
+            if matches!(ended.state, State::Taken(_)) {
+                return None;
             }
-            return;
+            other.state = State::Lost;
+            return Some(*number);
         }
-        let key = encoded(&self.place.key(&ended.name, ended.offer.server()));
-        // The key may belong to another process meanwhile.
-        let is_own = json!({
-            "key": key,
-            "target": "LEASE",
-            "result": "EQUAL",
-            "lease": id.to_string(),
-        });
-        let remove = json!({ "request_delete_range": { "key": key } });
-        let body = json!({ "compare": [is_own], "success": [remove] });
-        let _ = self.gateway.ask("kv/txn", &body).await.map(|_: Value| ());
-        if self.entries.is_empty() {
-            let ended = json!({ "ID": id.to_string() });
-            let _ = self.gateway.ask("lease/revoke", &ended).await.map(|_: Value| ());
-            self.id = None;
+        let key = encoded(self.place.key(&ended.name, ended.offer.server()));
+        let until = self.end();
+        self.leaving.push(Leaving { key, lease: id, until });
+        None
+    }
+
+    /// Removes the keys that must be removed. If there are no registrations, ends the lease, and all of its
+    /// keys with it.
+    async fn leave(&mut self) -> Result<(), Trouble> {
+        let now = Instant::now();
+        self.leaving.retain(|one| one.until > now);
+        if let Some(id) = self.id.filter(|_| self.entries.is_empty()) {
+            match self.gateway.ask("lease/revoke", &json!({ "ID": id.to_string() })).await {
+                Ok(_) | Err(Trouble::Refused(NOT_FOUND, _)) => {
+                    self.id = None;
+                    self.leaving.retain(|one| one.lease != id);
+                }
+                Err(trouble) => return Err(trouble),
+            }
+        }
+        while let Some(Leaving { key, lease, .. }) = self.leaving.first() {
+            // The key may belong to another process meanwhile.
+            let is_own = json!({
+                "key": key,
+                "target": "LEASE",
+                "result": "EQUAL",
+                "lease": lease.to_string(),
+            });
+            let remove = json!({ "request_delete_range": { "key": key } });
+            let body = json!({ "compare": [is_own], "success": [remove] });
+            self.gateway.ask("kv/txn", &body).await?;
+            self.leaving.remove(0);
+        }
+        Ok(())
+    }
+
+    /// Removes the keys that are left, until the last of their leases is over.
+    async fn finish(&mut self, pause: &mut Pause) {
+        while self.leave().await.is_err() && !self.leaving.is_empty() {
+            sleep(pause.next()).await;
         }
     }
 }

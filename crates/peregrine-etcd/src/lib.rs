@@ -16,7 +16,8 @@
 //! # What a client knows
 //!
 //! A process reads all names below the prefix once, and then follows their changes by one request. It asks
-//! for nothing again and again: etcd sends each change when it happens. So a look-up needs no request, and
+//! for nothing again and again: etcd sends each change when it happens. Only if a member is silent, the process
+//! asks it after 22 to 30 seconds whether it still runs, and goes to another one if it does not answer. So a look-up needs no request, and
 //! works when the cluster does not answer. [`Offers::age`] is then the time since it last did, and
 //! [`Directory::describe`] repeats it.
 //!
@@ -29,6 +30,9 @@
 //! withdrawal. A server whose lease or whose key was lost registers again. If two servers register under one
 //! name with the same [`Offer::server`], the later one counts, and the earlier one learns it from
 //! [`Standing::problem`].
+//!
+//! If a server withdraws while the cluster does not answer, the process tries again until the cluster does, or
+//! until the lease is over. A registration fails if the cluster does not answer: then a server does not start.
 //!
 //! The key of a server is `/PREFIX/NAME/SERVER`, and the value is a JSON object, as [`Offer::to_json`] writes
 //! it.
@@ -86,8 +90,8 @@ use self::shared::Shared;
 const FIRST_LIMIT: Duration = Duration::from_secs(4);
 /// How long a registration may take.
 const REGISTER_LIMIT: Duration = Duration::from_secs(10);
-/// How long a withdrawal may take.
-const WITHDRAW_LIMIT: Duration = Duration::from_secs(3);
+/// How long a withdrawal waits. After this time, the thread of the directory goes on trying.
+const WITHDRAW_LIMIT: Duration = Duration::from_secs(2);
 
 /// Lets [`directory::open`] and `$PEREGRINE_DIRECTORY` open directories whose text begins with `etcd:`.
 /// Returns false if another crate has taken the scheme.

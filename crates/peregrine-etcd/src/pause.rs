@@ -33,9 +33,13 @@ impl Pause {
 
 /// Returns a random time that is shorter than `length`.
 pub(crate) fn random_part(length: Duration) -> Duration {
+    length.mul_f64((random() >> 11) as f64 / (1u64 << 53) as f64)
+}
+
+/// Returns a random number.
+pub(crate) fn random() -> u64 {
     // `RandomState` has other keys for each value.
-    let random = RandomState::new().build_hasher().finish();
-    length.mul_f64((random >> 11) as f64 / (1u64 << 53) as f64)
+    RandomState::new().build_hasher().finish()
 }
 
 #[cfg(test)]

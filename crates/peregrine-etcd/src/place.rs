@@ -29,6 +29,9 @@ pub(crate) struct Place {
     pub(crate) grace: Duration,
 }
 
+/// A member that is silent is asked whether it runs after at most this time.
+const CHECK_MAX: Duration = Duration::from_secs(30);
+
 /// What the text says about entering the cluster. What it does not say may be in the environment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Options {
@@ -48,9 +51,10 @@ impl Place {
     /// Reads `//[USER@]HOST[:PORT],HOST[:PORT]...[/PREFIX][?OPTION=VALUE&...]`.
     pub(crate) fn read(text: &str) -> Result<(Self, Options), CallError> {
         let (rest, query) = text.split_once('?').unwrap_or((text, ""));
-        // An error must not repeat a password that somebody has written in front of the hosts.
-        let shown = match rest.rsplit_once('@') {
-            Some((_, hosts)) => format!("//...@{hosts}"),
+        // An error must not repeat a password that somebody has written in front of the hosts. It may contain
+        // any characters.
+        let shown = match text.rsplit_once('@') {
+            Some((_, hosts)) => format!("//...@{}", hosts.split('?').next().unwrap_or_default()),
             None => rest.to_owned(),
         };
         let wrong = |what: &str| {
@@ -114,6 +118,11 @@ impl Place {
         }
         let grace = grace.unwrap_or(lease * 3);
         Ok((Self { members, prefix, lease, grace }, options))
+    }
+
+    /// Returns after which time a member that is silent is asked whether it runs.
+    pub(crate) fn check_after(&self) -> Duration {
+        (self.lease * 3).min(CHECK_MAX)
     }
 
     /// Returns the key of a server of a name.
@@ -186,6 +195,9 @@ mod tests {
             ("//a:0", "a port is not valid"),
             ("//@a", "the user is missing"),
             ("//me:secret@a", "a password belongs into a file"),
+            ("//me:secret?x@a", "a port is not valid"),
+            ("//me:secret/x@a?y", "a port is not valid"),
+            ("me:secret@a", "`//` is missing"),
             ("//a?password=secret", "a password belongs into a file"),
             ("//a?ca", "an option has no value"),
             ("//a?ca=%FF", "an option has no value"),

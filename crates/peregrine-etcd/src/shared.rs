@@ -72,6 +72,11 @@ impl Shared {
         }
     }
 
+    /// Notes that the cluster contradicts what is known, for the next reading.
+    pub(crate) fn learn_of_loss(&self) {
+        self.state().known.contradict();
+    }
+
     /// Notes that changes are not noticed from now on.
     pub(crate) fn lose(&self, why: String) {
         let mut state = self.state();

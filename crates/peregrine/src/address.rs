@@ -155,10 +155,11 @@ impl<'a> Cursor<'a> {
     fn expected(&self, what: &str) -> CallError {
         let here = match self.rest() {
             "" => "the end".to_owned(),
-            rest => format!("`{rest}`"),
+            rest => format!("`{}`", escaped(rest)),
         };
         let column = self.text[..self.at].chars().count() + 1;
-        let text = format!("`{}`: expected {what} at {here} (column {column})", self.text);
+        let whole = escaped(self.text);
+        let text = format!("`{whole}`: expected {what} at {here} (column {column})");
         CallError::not_executed(Kind::BadName, Phase::Resolve, text)
     }
 
@@ -196,6 +197,7 @@ impl<'a> Cursor<'a> {
             if end == 0 {
                 return Err(self.expected("a host"));
             }
+            self.check_host(end)?;
             return Ok(self.take(end).to_owned());
         }
         let end = self.rest().find(']').unwrap_or(self.rest().len());
@@ -205,11 +207,25 @@ impl<'a> Cursor<'a> {
         if bare.parse::<Ipv6Addr>().is_err() {
             return Err(self.expected("an IPv6 address and `]`"));
         }
+        self.check_host(end)?;
         self.at += end;
         if !self.eat("]") {
             return Err(self.expected("`]`"));
         }
         Ok(host.to_owned())
+    }
+
+    /// Checks the host that consists of the next bytes. The text may be from a directory, and is shown to
+    /// people.
+    fn check_host(&self, bytes: usize) -> Result<(), CallError> {
+        let is_wrong = |c: char| c.is_whitespace() || c.is_control();
+        match self.rest()[..bytes].find(is_wrong) {
+            None => Ok(()),
+            Some(wrong) => {
+                let here = Self { text: self.text, at: self.at + wrong };
+                Err(here.expected("a host without spaces and control characters"))
+            }
+        }
     }
 
     /// Reads a name. A name ends at the end of the text, or before a character that may follow a name.
@@ -333,6 +349,14 @@ impl Place {
         }
         Ok(in_turn(found))
     }
+}
+
+/// Returns a text whose control characters are escaped.
+fn escaped(text: &str) -> String {
+    let escape = |c: char| c.is_control().then(|| c.escape_default());
+    text.chars()
+        .flat_map(|c| escape(c).into_iter().flatten().chain((!c.is_control()).then_some(c)))
+        .collect()
 }
 
 /// Removes duplicates from the addresses, and orders them so that IPv4 and IPv6 addresses alternate. The
@@ -606,6 +630,7 @@ mod tests {
     #[test]
     fn errors_point_at_what_is_wrong() {
         const SCHEMES: &str = "expected `local:`, `eth:`, `udp:`, `tcp:` or a name";
+        const HOST: &str = "expected a host without spaces and control characters";
         for (text, what) in [
             ("", "expected a name at the end (column 1)"),
             (".files", "expected a name at `.files` (column 1)"),
@@ -642,9 +667,17 @@ mod tests {
             ("tcp:::1:7/a", "expected a host at `::1:7/a` (column 5)"),
             ("tcp:fe80::1:7/a", "expected a port from 0 to 65535 at `:1:7/a` (column 10)"),
             ("tcp:é@h", "expected a name at `é@h` (column 5)"),
+            ("files@a b", &format!("{HOST} at ` b` (column 8)")),
+            ("files@ a", &format!("{HOST} at ` a` (column 7)")),
+            ("files@a\u{a0}b", &format!("{HOST} at `\u{a0}b` (column 8)")),
+            ("files@a\n:7", &format!(r"{HOST} at `\n:7` (column 8)")),
+            ("tcp:a\u{1b}[0m:7/n", &format!(r"{HOST} at `\u{{1b}}[0m:7/n` (column 6)")),
+            ("eth:x@[fe80::1%e 0]:7", &format!("{HOST} at ` 0]:7` (column 17)")),
+            ("onc+udp:a\tb/1.2", &format!(r"{HOST} at `\tb/1.2` (column 10)")),
         ] {
             let said = wrong(text);
             assert!(said.ends_with(what), "{text}: {said}");
+            assert!(!said.chars().any(char::is_control), "{said:?}");
         }
     }
 

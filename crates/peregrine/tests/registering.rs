@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use peregrine::directory::{Directory, Offer, Tree};
-use peregrine::{BindOptions, ExportOptions, Kind, Phase, Running, Server, interface};
+use peregrine::directory::{Directory, Offer, Standing, Tree};
+use peregrine::{Address, BindOptions, ExportOptions, Kind, Phase, Running, Server, interface};
 use support::{Process, alone, own_directory, role, until};
 
 /// How long procedures may run while a server stops.
@@ -150,6 +150,56 @@ fn server_that_drains_is_withdrawn_first() {
         assert_eq!(call.join().unwrap().unwrap(), 1);
         assert!(drained.join().unwrap());
     });
+}
+
+/// A directory that accepts registrations, and does not answer when they are withdrawn.
+#[derive(Debug)]
+struct Dead {
+    /// Gets the name of the thread of each withdrawal.
+    leaves: Sender<String>,
+    continues: Arc<Mutex<Receiver<()>>>,
+}
+
+impl Directory for Dead {
+    fn offers(&self, _: &str) -> peregrine::Result<Vec<Address>> {
+        Ok(Vec::new())
+    }
+    fn describe(&self) -> String {
+        "a dead directory".to_owned()
+    }
+    fn register(&self, _: &str, _: &Offer) -> peregrine::Result<Standing> {
+        let (leaves, continues) = (self.leaves.clone(), Arc::clone(&self.continues));
+        let end = move || {
+            leaves.send(thread::current().name().unwrap_or_default().to_owned()).unwrap();
+            // The test continues it after the server has ended. Without a limit, a failure would hang.
+            continues.lock().unwrap().recv_timeout(LIMIT).expect("the server has ended before");
+        };
+        Ok(Standing::new(end, || None))
+    }
+}
+
+#[test]
+fn directory_that_does_not_answer_does_not_delay_the_end_of_a_server() {
+    let _alone = alone();
+    let _directory = own_directory();
+    let ((leaves, left), (go, continues)) = (channel(), channel());
+    let names = Dead { leaves, continues: Arc::new(Mutex::new(continues)) };
+    let server = Server::new().listen("127.0.0.1:0").unwrap().register_in(names);
+    let running = server.advertise("127.0.0.1").unwrap().spawn().unwrap();
+    for name in ["one", "two", "three"] {
+        let options = ExportOptions::default().networks_only();
+        running.export_with(name, desk(1).0, options).unwrap();
+    }
+    assert!(running.withdraw("one"));
+    assert_eq!(left.recv_timeout(LIMIT).unwrap(), "peregrine-leave");
+    running.stop();
+    // The withdrawals go on after the end of the server.
+    for _ in 0..3 {
+        go.send(()).unwrap();
+    }
+    for _ in 0..2 {
+        assert_eq!(left.recv_timeout(LIMIT).unwrap(), "peregrine-leave");
+    }
 }
 
 #[test]

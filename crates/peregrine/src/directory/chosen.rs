@@ -129,7 +129,7 @@ fn open_new(text: &str) -> Result<Arc<dyn Directory>, CallError> {
     let (scheme, rest) = text
         .split_once(':')
         .filter(|(_, rest)| !rest.is_empty())
-        .ok_or_else(|| wrong(format!("`{text}` is no directory: write SCHEME:WHERE")))?;
+        .ok_or_else(|| wrong(format!("`{}` is no directory: write SCHEME:WHERE", shown(text))))?;
     let added = || SCHEMES.iter().map_while(OnceLock::get);
     match scheme {
         "hosts" => return Ok(Arc::new(Hosts::required(rest.into()))),
@@ -142,8 +142,17 @@ fn open_new(text: &str) -> Result<Arc<dyn Directory>, CallError> {
     }
     let own = if cfg!(feature = "json") { "file, hosts" } else { "hosts" };
     let known: String = added().map(|known| format!(", {}", known.0)).collect();
-    let text = format!("`{text}`: this program knows the directories {own}{known}");
+    let text = format!("`{}`: this program knows the directories {own}{known}", shown(text));
     Err(wrong(text).with_advice(NO_SCHEME))
+}
+
+/// Returns a text of a directory without what is in front of its hosts, where somebody may have written
+/// a password.
+fn shown(text: &str) -> String {
+    match (text.split_once("//"), text.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, hosts))) => format!("{scheme}//...@{hosts}"),
+        _ => text.to_owned(),
+    }
 }
 
 /// The advice for a directory that this program does not know.
@@ -198,8 +207,10 @@ mod tests {
             ("files", "`files` is no directory"),
             ("hosts:", "`hosts:` is no directory"),
             ("nis:domain", "`nis:domain`: this program knows the directories "),
+            ("nis://me:secret@host", "`nis://...@host`: this program knows the directories "),
         ] {
             let error = open(text).unwrap_err();
+            assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
             assert_eq!((error.kind(), error.phase()), (Kind::BadName, Phase::Resolve));
             assert!(error.to_string().contains(what), "{error}");
         }

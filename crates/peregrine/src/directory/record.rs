@@ -106,6 +106,8 @@ mod tests {
             (r#"{"server":"x","addresses":[]}"#, "has no address"),
             (r#"{"server":"x","addresses":[7]}"#, "`7` is not a text"),
             (r#"{"server":"x","addresses":["a"]}"#, "`a` names no machine"),
+            (r#"{"server":"x","addresses":["a@b c"]}"#, "a host without spaces"),
+            (r#"{"server":"x","addresses":["a@b\u001b"]}"#, r"at `\u{1b}` (column 4)"),
             (r#"{"server":"x","addresses":["a@b"],"lease_s":-1}"#, "not a number of seconds"),
         ] {
             let refused = Record::read(line).unwrap_err();

@@ -1,7 +1,9 @@
 //! Registers the exports of a server in a directory, and withdraws them before the server stops.
 
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
 
 use super::{Running, Server};
 use crate::address::{Address, Endpoint, Place};
@@ -10,6 +12,10 @@ use crate::error::{CallError, Kind, Phase};
 use crate::serving::export::Export;
 use crate::sync::{Mutex, Rank};
 use crate::{limits, sys};
+
+/// How long a server waits until a directory has withdrawn its registrations. A directory that does not answer
+/// must not delay the end of a server, which is often limited by a supervisor.
+const LEAVE_LIMIT: Duration = Duration::from_secs(2);
 
 /// Where a server registers its exports.
 #[derive(Default)]
@@ -41,7 +47,8 @@ impl Registering {
         let places = places(endpoints, &self.advertised)?;
         let server = self.identity.map_or_else(random_identity, Ok)?;
         let standing = Mutex::ranked(Rank::Registered, Vec::new());
-        let registered = Registered { directory, places, server, standing };
+        let process = std::process::id();
+        let registered = Registered { directory, places, server, standing, process };
         let mut offered = exports.iter().filter(|export| export.is_registered());
         offered.try_for_each(|export| registered.add(&export.name))?;
         Ok(Some(registered))
@@ -64,6 +71,8 @@ pub(super) struct Registered {
     server: String,
     /// The names, with their registrations.
     standing: Mutex<Vec<(String, Standing)>>,
+    /// A forked child withdraws nothing.
+    process: u32,
 }
 
 impl Registered {
@@ -83,7 +92,25 @@ impl Registered {
         let mut standing = self.standing.lock();
         let removed = standing.iter().position(|one| one.0 == name).map(|at| standing.remove(at));
         drop(standing);
-        drop(removed);
+        self.leave(removed.into_iter().collect());
+    }
+
+    /// Withdraws names, on a thread of their own. Waits for it, but at most for [`LEAVE_LIMIT`]. The thread goes
+    /// on after that.
+    fn leave(&self, names: Vec<(String, Standing)>) {
+        if names.is_empty() || self.process != std::process::id() {
+            return;
+        }
+        let (done, is_done) = mpsc::channel();
+        let leave = move || {
+            drop(names);
+            let _ = done.send(());
+        };
+        // If no thread can be started, this drops the names here.
+        let thread = thread::Builder::new().name("peregrine-leave".to_owned()).spawn(leave);
+        if thread.is_ok() {
+            let _ = is_done.recv_timeout(LEAVE_LIMIT);
+        }
     }
 
     /// Returns why the directory does not know of this server now, for each name that it does not know.
@@ -91,6 +118,13 @@ impl Registered {
         let standing = self.standing.lock();
         let told = standing.iter().filter_map(|(name, one)| Some((name, one.problem()?)));
         told.map(|(name, problem)| format!("`{name}`: {problem}")).collect()
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        let all = core::mem::take(&mut *self.standing.lock());
+        self.leave(all);
     }
 }
 
@@ -187,7 +221,8 @@ const ADVERTISE: &str = "listen at a port that other machines reach, with `liste
 impl Server {
     /// Registers the exports in a directory while the server runs, so that clients of other machines find
     /// them by their names. Several servers may register the same name: clients choose one of them. A server
-    /// that stops withdraws its registrations before it refuses calls.
+    /// that stops withdraws its registrations before it refuses calls. It waits at most two seconds for a
+    /// directory that does not answer.
     ///
     /// The directory gets the addresses at which the server listens. If the server listens at all addresses
     /// of the machine, it gets the name of the machine. [`advertise`](Self::advertise) sets another host.
@@ -214,8 +249,9 @@ impl Server {
     /// # Ok::<(), peregrine::CallError>(())
     /// ```
     ///
-    /// [`run`](Self::run) and [`spawn`](Self::spawn) fail if the directory does not accept an export, or if
-    /// the server listens only at addresses that other machines cannot reach.
+    /// [`run`](Self::run) and [`spawn`](Self::spawn) fail if the directory does not answer or does not accept an
+    /// export, or if the server listens only at addresses that other machines cannot reach. A registration
+    /// that is lost later is made again, and does not end the server.
     pub fn register_in(mut self, directory: impl Directory + 'static) -> Self {
         self.registering.directory = Some(Arc::new(directory));
         self
@@ -234,7 +270,7 @@ impl Server {
         };
         let address: Address = format!("@{host}").parse().map_err(|_| wrong())?;
         let place = address.place().ok_or_else(wrong)?;
-        if host.chars().any(|c| c.is_whitespace() || c.is_control()) || place.port() == 0 {
+        if place.port() == 0 {
             return Err(wrong());
         }
         // Without a port in the text, clients use the ports at which the server listens.

@@ -6,7 +6,6 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, utimensat};
@@ -15,14 +14,15 @@ use super::keeping::Duty;
 use super::{is_record, text_of};
 use crate::directory::record::Record;
 use crate::sync::Mutex;
+use crate::sys;
 
 /// How long after the end of its lease the file of another server is removed.
 const DEAD_FOR: Duration = Duration::from_secs(600);
 /// How often the directory of a name is made again, if another server removes it at the same moment.
 const TRIES: usize = 5;
 
-/// Distinguishes the files that this process writes.
-static WRITTEN: AtomicU64 = AtomicU64::new(0);
+/// How the name of a file ends that is written, and not renamed yet.
+const NEW: &str = ".new";
 
 /// How many registrations of this process keep each file.
 #[derive(Debug, Default)]
@@ -65,13 +65,13 @@ impl Registered {
         }
     }
 
-    /// Writes another file, and renames it, so that no reader sees a part.
+    /// Writes another file, and renames it, so that no reader sees a part. Its name is random: another machine
+    /// has processes with the same numbers.
     fn write_in_place(&self) -> io::Result<()> {
-        let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
-        let aside = self.place.join(format!(".{}-{number}.new", std::process::id()));
-        let written = File::create_new(&aside)
-            .and_then(|mut file| writeln!(file, "{}", self.line))
-            .and_then(|()| fs::rename(&aside, &self.path));
+        let random = u64::from_ne_bytes(sys::random::<8>()?);
+        let aside = self.place.join(format!(".{random:016x}{NEW}"));
+        let mut file = File::create_new(&aside)?;
+        let written = writeln!(file, "{}", self.line).and_then(|()| fs::rename(&aside, &self.path));
         if written.is_err() {
             let _ = fs::remove_file(&aside);
         }
@@ -131,10 +131,20 @@ fn is_of_another(text: &str, modified: SystemTime, line: &str) -> bool {
     text.trim_end() != line && !record.lease.is_some_and(is_over)
 }
 
-/// Removes the files of servers whose leases have been over for long.
+/// Removes the files of servers whose leases have been over for long, and files that were written long ago and
+/// not renamed, because their process was killed.
 pub(super) fn remove_dead(place: &Path, now: SystemTime) {
     for entry in fs::read_dir(place).into_iter().flatten().flatten() {
-        if !entry.file_name().to_str().is_some_and(is_record) {
+        let name = entry.file_name();
+        let Some(name) = name.to_str() else { continue };
+        if name.starts_with('.') && name.ends_with(NEW) {
+            let modified = entry.metadata().and_then(|about| about.modified());
+            let age = modified.ok().and_then(|modified| now.duration_since(modified).ok());
+            if age.is_some_and(|age| age > DEAD_FOR) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+        if !is_record(name) {
             continue;
         }
         let Ok((text, modified)) = text_of(&entry.path()) else { continue };

@@ -104,6 +104,22 @@ fn later_server_of_one_identity_counts_and_the_earlier_one_is_told() {
 }
 
 #[test]
+fn files_of_other_machines_and_of_killed_processes_are_no_obstacle() {
+    let (dir, tree) = tree();
+    // A process of another machine, which has the same number, writes these files now.
+    for n in 0..300 {
+        write(dir.path(), &format!(".{}-{n}.new", std::process::id()), "", Duration::ZERO);
+    }
+    write(dir.path(), ".old.new", "", Duration::from_secs(3600));
+    let _registered = tree.register("files", &offer("a")).unwrap();
+    assert_eq!(servers(&tree), ["a"]);
+    let left = fs::read_dir(dir.path().join("files")).unwrap();
+    let left: Vec<_> = left.map(|one| one.unwrap().file_name()).collect();
+    assert_eq!(left.len(), 301, "300 files of the other machine, and the registration");
+    assert!(!left.iter().any(|name| name == ".old.new"), "the file of a killed process is removed");
+}
+
+#[test]
 fn renewed_file_becomes_no_older_than_its_lease() {
     let (dir, tree) = tree();
     let tree = tree.lease(Duration::from_secs(1));
