@@ -1,6 +1,6 @@
 //! Starts a cluster, calls it, lets one fault happen after the other, and measures what callers notice.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -32,7 +32,7 @@ pub(crate) struct ChaosArgs {
     /// Windows of one second
     #[arg(long, conflicts_with = "seconds")]
     quick: bool,
-    /// Only these faults, in this order
+    /// Only these faults, in this order. By default all but `wipe`
     #[arg(long = "fault", value_enum)]
     faults: Vec<Fault>,
     /// The number of servers
@@ -64,9 +64,12 @@ enum Fault {
     Etcd,
     /// All servers are replaced one after the other
     Replace,
+    /// All servers are killed at the same time, which loses all values. It shows that losses are noticed
+    Wipe,
 }
 
 impl Fault {
+    /// The faults that a store must survive.
     const ALL: [Self; 6] =
         [Self::Kill, Self::Pause, Self::Cut, Self::Leader, Self::Etcd, Self::Replace];
 
@@ -78,6 +81,7 @@ impl Fault {
             Self::Leader => "kill the leader of etcd",
             Self::Etcd => "kill all of etcd",
             Self::Replace => "replace all servers",
+            Self::Wipe => "kill all servers at once",
         }
     }
 }
@@ -115,6 +119,8 @@ struct Cluster {
     registered: Vec<Registered>,
     /// When the pool first used the server at each address.
     joined: HashMap<String, u64>,
+    /// The paths over which the pool reached its servers.
+    paths: BTreeSet<String>,
     verified: Option<Verified>,
 }
 
@@ -143,6 +149,7 @@ pub(crate) fn run(args: &ChaosArgs) -> Result<bool, String> {
         ended.push(cluster.endure(*fault, at % args.servers as usize, length)?);
     }
     let joined_us = cluster.joined_us();
+    let paths = cluster.paths.clone();
     let verified = cluster.verify()?;
     let report = Report {
         servers: args.servers as usize,
@@ -150,6 +157,7 @@ pub(crate) fn run(args: &ChaosArgs) -> Result<bool, String> {
         rate: args.rate,
         keys: args.keys,
         faults: ended,
+        paths,
         joined_us,
         verified,
     };
@@ -181,6 +189,7 @@ impl Cluster {
             intervals: 0,
             registered: Vec::new(),
             joined: HashMap::new(),
+            paths: BTreeSet::new(),
             verified: None,
         };
         cluster.view.phase("starting etcd");
@@ -257,6 +266,7 @@ impl Cluster {
         self.store.merge(&interval.store);
         self.pool.merge(&interval.pool);
         for one in &interval.joined {
+            self.paths.insert(one.path.clone());
             for address in &one.addresses {
                 let place = address.rsplit('@').next().unwrap_or(address);
                 self.joined.entry(place.to_owned()).or_insert(one.at_us);
@@ -310,7 +320,9 @@ impl Cluster {
     fn until(&mut self, what: &str, is_so: impl FnMut(&mut Self) -> bool) -> Result<(), String> {
         match self.within(is_so)? {
             true => Ok(()),
-            false => Err(format!("waited {} s in vain until {what}", LIMIT.as_secs())),
+            false => {
+                Err(format!("waited until {what}, but it was not so after {} s", LIMIT.as_secs()))
+            }
         }
     }
 
@@ -427,6 +439,13 @@ impl Cluster {
                 self.members.iter_mut().filter_map(Option::take).for_each(Process::kill);
                 self.measure(length)?;
                 (0..MEMBERS).try_for_each(|n| self.start_member(n))
+            }
+            Fault::Wipe => {
+                for server in self.places.iter_mut().flat_map(std::mem::take) {
+                    server.process.kill();
+                }
+                self.measure(length)?;
+                (0..self.places.len()).try_for_each(|place| self.start_server(place))
             }
             Fault::Replace => {
                 let begun = Instant::now();

@@ -35,7 +35,7 @@ const EXAMPLES_MAX: usize = 5;
 /// How long the load waits for servers before it begins.
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// How often each value is read again at the end, if it cannot be read.
-const LAST_READS: u32 = 40;
+const LAST_READS: u32 = 20;
 const LAST_READ_PAUSE: Duration = Duration::from_millis(250);
 
 /// Calls the store until a signal arrives, and checks what it reads
@@ -79,6 +79,8 @@ pub(crate) struct Interval {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Joined {
     pub(crate) addresses: Vec<String>,
+    /// The path that carries the calls, such as `udp`.
+    pub(crate) path: String,
     /// The time of day at which the pool was seen to use the server.
     pub(crate) at_us: u64,
 }
@@ -159,6 +161,8 @@ async fn begin(args: &LoadArgs, stop: &AtomicBool) -> Result<Shared, String> {
         .directory(directory)
         .balance(Balance::LeastLoaded)
         .rebind(Rebind::Idempotent)
+        // Otherwise, a server that is reached over a slower path would get no calls.
+        .nearest_first(false)
         .timeout(CALL_LIMIT)
         .wait_for(START_LIMIT)
         .wait(Wait::Block);
@@ -259,6 +263,17 @@ fn value(key: &str, version: u64) -> Vec<u8> {
     hasher.finish().to_le_bytes().into_iter().cycle().take(VALUE_BYTES).collect()
 }
 
+/// Returns what is wrong with a value that was read: it is older than `least`, or it is no value of this key.
+fn wrong(key: &str, least: u64, found: Option<&Versioned>) -> Option<String> {
+    let version = found.map_or(0, |found| found.version);
+    if version < least {
+        return Some(format!("{key}: the version {least} is lost, {version} was read"));
+    }
+    let damaged = found.filter(|found| found.value != value(key, version))?;
+    let bytes = damaged.value.len();
+    Some(format!("{key}: the {bytes} bytes of version {version} are damaged"))
+}
+
 impl Shared {
     fn measured(&self) -> MutexGuard<'_, Interval> {
         self.measured.lock().unwrap_or_else(PoisonError::into_inner)
@@ -300,19 +315,12 @@ impl Shared {
         }
     }
 
-    /// Returns whether what was read is a value of the key, and is not older than `least`.
+    /// Returns whether what was read is right. Otherwise counts a violation.
     fn check(&self, key: &str, least: u64, found: Option<&Versioned>) -> bool {
-        let version = found.map_or(0, |found| found.version);
-        if version < least {
-            self.violation(format!("{key}: the version {least} is lost, {version} was read"));
-            return false;
-        }
-        if let Some(found) = found.filter(|found| found.value != value(key, version)) {
-            let bytes = found.value.len();
-            self.violation(format!("{key}: the {bytes} bytes of version {version} are damaged"));
-            return false;
-        }
-        true
+        let wrong = wrong(key, least, found);
+        let is_right = wrong.is_none();
+        wrong.into_iter().for_each(|text| self.violation(text));
+        is_right
     }
 
     /// Lets any server of the pool compute a checksum. Returns the kind of the failure, if it fails.
@@ -341,7 +349,8 @@ fn follow_pool(shared: &Shared, stop: &AtomicBool) {
         for one in used {
             if seen.len() < SERVERS_SEEN_MAX && seen.insert(one.server) {
                 let addresses = one.addresses.iter().map(ToString::to_string).collect();
-                measured.joined.push(Joined { addresses, at_us });
+                let path = one.path.map_or_else(String::new, |path| path.to_string());
+                measured.joined.push(Joined { addresses, path, at_us });
             }
         }
         drop(measured);
@@ -447,6 +456,17 @@ mod tests {
         assert_eq!(value("a", 1), value("a", 1));
         assert_ne!(value("a", 1), value("a", 2));
         assert_ne!(value("a", 1), value("b", 1));
+    }
+
+    #[test]
+    fn lost_and_damaged_values_are_noticed() {
+        let found = |version| Versioned { version, value: value("a", version) };
+        assert_eq!(wrong("a", 5, Some(&found(5))), None);
+        assert_eq!(wrong("a", 5, Some(&found(6))), None, "a put that is not acknowledged yet");
+        assert_eq!(wrong("a", 0, None), None);
+        assert!(wrong("a", 5, Some(&found(4))).unwrap().contains("lost"));
+        assert!(wrong("a", 5, None).unwrap().contains("lost"));
+        assert!(wrong("b", 5, Some(&found(5))).unwrap().contains("damaged"));
     }
 
     #[test]

@@ -6,15 +6,28 @@ use serde::{Deserialize, Serialize};
 
 /// Each power of two has this number of buckets.
 const STEPS: u64 = 16;
-/// The number of buckets. The last one has all that takes longer than 2^40 µs.
-const BUCKETS: usize = 16 * 38;
+/// The last bucket. It has all that takes longer than about 2^41 µs.
+const LAST: u16 = 16 * 38 - 1;
 
 /// How often each latency occurred. The size is bounded, whatever is recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
+#[serde(from = "Vec<(u16, u64)>", into = "Vec<(u16, u64)>")]
 pub(crate) struct Histogram {
     /// The counts of the buckets that are not empty.
     counts: BTreeMap<u16, u64>,
+}
+
+impl From<Vec<(u16, u64)>> for Histogram {
+    fn from(counts: Vec<(u16, u64)>) -> Self {
+        let counts = counts.into_iter().map(|(bucket, count)| (bucket.min(LAST), count));
+        Self { counts: counts.collect() }
+    }
+}
+
+impl From<Histogram> for Vec<(u16, u64)> {
+    fn from(histogram: Histogram) -> Self {
+        histogram.counts.into_iter().collect()
+    }
 }
 
 impl Histogram {
@@ -24,7 +37,7 @@ impl Histogram {
 
     pub(crate) fn merge(&mut self, other: &Self) {
         for (bucket, count) in &other.counts {
-            *self.counts.entry((*bucket).min(BUCKETS as u16 - 1)).or_default() += count;
+            *self.counts.entry(*bucket).or_default() += count;
         }
     }
 
@@ -49,7 +62,7 @@ fn bucket(value: u64) -> u16 {
     }
     let power = u64::from(value.ilog2());
     let step = (value >> (power - 4)) - STEPS;
-    ((power - 3) * STEPS + step).min(BUCKETS as u64 - 1) as u16
+    ((power - 3) * STEPS + step).min(u64::from(LAST)) as u16
 }
 
 /// Returns the largest value of a bucket.
@@ -128,14 +141,14 @@ mod tests {
         let mut last = 0;
         for value in (0..5000).chain((0..40).map(|n| 3 << n)) {
             let bucket = bucket(value);
-            assert!((bucket as usize) < BUCKETS);
+            assert!(bucket <= LAST);
             let end = upper_end(bucket);
             assert!(end >= value, "{value} in {bucket}, which ends at {end}");
             assert!(end - value <= value / 16, "{value} in {bucket}, which ends at {end}");
             assert!(value == 0 || value < last || bucket >= self::bucket(last));
             last = value;
         }
-        assert_eq!(bucket(u64::MAX) as usize, BUCKETS - 1);
+        assert_eq!(bucket(u64::MAX), LAST);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The result of a run with faults, as text, Markdown or JSON.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use serde::Serialize;
@@ -23,7 +24,7 @@ pub(crate) struct Window {
 pub(crate) struct Row {
     calls: u64,
     failed: u64,
-    failures: std::collections::BTreeMap<String, u64>,
+    failures: BTreeMap<String, u64>,
     p50_us: Option<u64>,
     p99_us: Option<u64>,
 }
@@ -60,6 +61,8 @@ pub(crate) struct Report {
     pub(crate) rate: u32,
     pub(crate) keys: u32,
     pub(crate) faults: Vec<Ended>,
+    /// The paths over which the pool reached its servers.
+    pub(crate) paths: BTreeSet<String>,
     /// For each server that started under load: the time from the begin of its registration until the pool
     /// used it, in microseconds.
     pub(crate) joined_us: Vec<u64>,
@@ -138,13 +141,15 @@ impl Report {
         if let (Some(middle), Some(last)) = (joined.get(joined.len() / 2), joined.last()) {
             let _ = writeln!(
                 text,
-                "* From the begin of a registration in etcd until the pool used the server: {} ms in the \
-                 middle, {} ms at most ({} servers).",
+                "* From the begin of a registration in etcd until the pool used the server: the median of {2} \
+                 servers is {0} ms, the longest time is {1} ms.",
                 milliseconds(*middle),
                 milliseconds(*last),
                 joined.len()
             );
         }
+        let paths: Vec<_> = self.paths.iter().map(String::as_str).collect();
+        let _ = writeln!(text, "* The pool reached its servers over {}.", paths.join(" and "));
         let Verified { keys, lost, unreadable, .. } = self.verified;
         let _ = writeln!(
             text,
@@ -202,6 +207,7 @@ mod tests {
             rate: 1,
             keys: 1,
             faults: vec![ended],
+            paths: ["udp".to_owned()].into(),
             joined_us: vec![2000],
             verified: Verified { keys: 1, ..Verified::default() },
         }
@@ -214,7 +220,7 @@ mod tests {
         assert!(markdown.contains(
             "| kill a server | during (5 s) | 2 | pool | 1 | 1.53 | 917 | 1 TimedOut (may have executed) |"
         ), "{markdown}");
-        assert!(markdown.contains("2.00 ms in the middle"), "{markdown}");
+        assert!(markdown.contains("is 2.00 ms"), "{markdown}");
         assert!(report.text(Format::Text).contains("kill a server  during (5 s)  2"));
         let json: serde_json::Value = serde_json::from_str(&report.text(Format::Json)).unwrap();
         assert_eq!(json["faults"][0]["windows"][0]["store"]["failed"], 1);
