@@ -342,8 +342,11 @@ impl Cluster {
         self.places.iter().all(is_ok)
     }
 
-    /// Returns whether no call failed in the last interval, and the pool uses all servers.
+    /// Returns whether no call failed in the last interval, and the pool uses all servers, also the new ones.
     fn serves(&mut self) -> bool {
+        if self.joined_us().len() < self.registered.len() {
+            return false;
+        }
         let has_served = |tally: &Tally| tally.calls > 0 && tally.failed() == 0;
         let Interval { store, pool, used, .. } = &self.last;
         has_served(store) && has_served(pool) && *used == self.places.len()

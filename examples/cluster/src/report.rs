@@ -102,19 +102,28 @@ impl Report {
 
     fn table(&self, is_markdown: bool) -> String {
         let mut rows: Vec<[String; 8]> = vec![
-            ["fault", "window", "calls", "of", "failed", "p50 ms", "p99 ms", "failures by kind"]
-                .map(str::to_owned),
+            [
+                "fault",
+                "window",
+                "client",
+                "calls",
+                "failed",
+                "p50 ms",
+                "p99 ms",
+                "failures by kind",
+            ]
+            .map(str::to_owned),
         ];
         for ended in &self.faults {
             for window in &ended.windows {
-                for (of, row) in [("store", &window.store), ("pool", &window.pool)] {
+                for (client, row) in [("store", &window.store), ("pool", &window.pool)] {
                     let time = |time: Option<u64>| time.map_or_else(|| "-".into(), milliseconds);
                     let each = row.failures.iter().map(|(kind, count)| format!("{count} {kind}"));
                     rows.push([
                         ended.fault.to_owned(),
                         format!("{} ({:.0} s)", window.name, window.seconds),
+                        client.to_owned(),
                         row.calls.to_string(),
-                        of.to_owned(),
                         row.failed.to_string(),
                         time(row.p50_us),
                         time(row.p99_us),
@@ -218,10 +227,10 @@ mod tests {
         let report = report();
         let markdown = report.text(Format::Markdown);
         assert!(markdown.contains(
-            "| kill a server | during (5 s) | 2 | pool | 1 | 1.53 | 917 | 1 TimedOut (may have executed) |"
+            "| kill a server | during (5 s) | pool | 2 | 1 | 1.53 | 918 | 1 TimedOut (may have executed) |"
         ), "{markdown}");
         assert!(markdown.contains("is 2.00 ms"), "{markdown}");
-        assert!(report.text(Format::Text).contains("kill a server  during (5 s)  2"));
+        assert!(report.text(Format::Text).contains("kill a server  during (5 s)  store"));
         let json: serde_json::Value = serde_json::from_str(&report.text(Format::Json)).unwrap();
         assert_eq!(json["faults"][0]["windows"][0]["store"]["failed"], 1);
         assert!(report.problems().is_empty());
