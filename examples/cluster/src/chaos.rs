@@ -44,9 +44,32 @@ pub(crate) struct ChaosArgs {
     /// The number of keys
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=50_000))]
     keys: u32,
+    /// The path of calls to the servers
+    #[arg(long, value_enum, default_value_t = Path::Any)]
+    path: Path,
     /// How the result is printed
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
+}
+
+/// The path of calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Path {
+    /// The fastest path that works: raw Ethernet, since all programs run as root
+    Any,
+    Udp,
+    Tcp,
+}
+
+impl Path {
+    /// Returns the beginning of the addresses at which servers listen.
+    fn scheme(self) -> &'static str {
+        match self {
+            Self::Any => "",
+            Self::Udp => "udp:",
+            Self::Tcp => "tcp:",
+        }
+    }
 }
 
 /// What happens to the cluster.
@@ -108,6 +131,7 @@ struct Cluster {
     members: Vec<Option<Process>>,
     load: Option<Process>,
     nodes: Nodes,
+    path: Path,
     lines: Receiver<Said>,
     interrupted: Arc<AtomicBool>,
     view: View,
@@ -180,6 +204,7 @@ impl Cluster {
             places: (0..count).map(|_| Vec::new()).collect(),
             members: (0..MEMBERS).map(|_| None).collect(),
             load: None,
+            path: args.path,
             lines,
             interrupted,
             view,
@@ -212,7 +237,7 @@ impl Cluster {
     }
 
     fn start_server(&mut self, place: usize) -> Result<(), String> {
-        let process = self.nodes.start_server(place)?;
+        let process = self.nodes.start_server(place, self.path.scheme())?;
         self.places[place].push(Server { process, state: "starting", is_caught_up: false });
         Ok(())
     }

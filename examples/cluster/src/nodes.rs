@@ -229,10 +229,10 @@ impl Nodes {
         self.start(node, name, &own, &words)
     }
 
-    /// Starts a server at a place, on the machine of that place.
-    pub(crate) fn start_server(&self, place: usize) -> Result<Process, String> {
+    /// Starts a server at a place, on the machine of that place. `scheme` begins its address.
+    pub(crate) fn start_server(&self, place: usize, scheme: &str) -> Result<Process, String> {
         let words = format!(
-            "serve --directory {} --place {place} --places {} --listen {}:0 --trust-network --format json",
+            "serve --directory {} --place {place} --places {} --listen {scheme}{}:0 --trust-network --format json",
             self.directory(),
             self.servers,
             server_host(place)

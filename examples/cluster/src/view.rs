@@ -22,7 +22,7 @@ impl View {
     /// Shows what is done now.
     pub(crate) fn phase(&mut self, phase: &str) {
         phase.clone_into(&mut self.phase);
-        if !self.is_terminal {
+        if !self.is_terminal || self.drawn == 0 {
             let _ = writeln!(std::io::stderr(), "{phase}");
         }
     }
