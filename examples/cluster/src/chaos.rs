@@ -1,6 +1,7 @@
 //! Starts a cluster, calls it, lets one fault happen after the other, and measures what callers notice.
 
 use std::collections::{BTreeSet, HashMap};
+use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -186,7 +187,8 @@ pub(crate) fn run(args: &ChaosArgs) -> Result<bool, String> {
         verified,
     };
     drop(cluster);
-    print!("{}", report.text(args.format));
+    let printed = std::io::stdout().write_all(report.text(args.format).as_bytes());
+    printed.map_err(|error| format!("cannot print the result: {error}"))?;
     let problems = report.problems();
     problems.iter().for_each(|problem| eprintln!("cluster: {problem}"));
     Ok(problems.is_empty())
