@@ -4,8 +4,8 @@
 //! A client that knows the address of a name service needs to know nothing else. It asks for the servers of
 //! a name ([`NameService`] answers from its directory), or it lets the name service make the call: the *second
 //! call*. The name service describes the procedure and converts the arguments, so that the client needs
-//! neither the interface nor a path to the server. The idea is that of the name service of HCS (Notkin and
-//! others), in front of unlike name services.
+//! neither the interface nor a path to the server. Chung and others describe this idea for the name service of
+//! the HCS project (Schwartz, Zahorjan and Notkin, 1987).
 //!
 //! ```
 //! use std::sync::Arc;
