@@ -101,7 +101,12 @@ impl Future for GivenUp<'_> {
         if caller.is_cancelled() {
             return Poll::Ready(());
         }
-        self.keeper.give(|work| work.calls.push(context.waker().clone()));
+        let waker = context.waker();
+        self.keeper.give(|work| {
+            if !work.calls.iter().any(|known| known.will_wake(waker)) {
+                work.calls.push(waker.clone());
+            }
+        });
         Poll::Pending
     }
 }

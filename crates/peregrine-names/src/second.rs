@@ -21,6 +21,9 @@ const BIND_LIMIT: Duration = Duration::from_secs(3);
 /// The same, if another address can be tried.
 const ATTEMPT_LIMIT: Duration = Duration::from_secs(1);
 
+/// The longest time that a second call may take, whatever its caller says.
+const TIME_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+
 /// One of the second calls that may run at the same time.
 struct Permit<'a>(&'a AtomicUsize);
 
@@ -43,8 +46,7 @@ impl Asked {
         let caller = caller();
         let access = Access::of(caller.as_ref());
         let limit = caller.as_ref().and_then(Caller::remaining).unwrap_or(limit);
-        let now = Instant::now();
-        Self { caller, access, until: now.checked_add(limit).unwrap_or(now) }
+        Self { caller, access, until: Instant::now() + limit.min(TIME_MAX) }
     }
 
     fn left(&self) -> Duration {

@@ -255,7 +255,11 @@ pub(crate) static CASES: &[Case] = &[
                 until: "and at",
                 ..STEP
             },
-            Step { line: "call files size path=hello --via tcp:names@127.0.0.1:1", code: 3, ..STEP },
+            Step {
+                line: "call files size path=hello --via tcp:names@127.0.0.1:1",
+                code: 3,
+                ..STEP
+            },
         ],
     },
     Case {
