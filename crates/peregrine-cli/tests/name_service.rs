@@ -29,8 +29,9 @@ fn ready(process: &mut Process) -> Value {
 impl World {
     fn new() -> Self {
         let client = Sandbox::new();
-        ["names", "run-of-server", "run-of-service"]
-            .map(|name| fs::create_dir(client.path(name)).unwrap());
+        for name in ["names", "run-of-server", "run-of-service"] {
+            fs::create_dir(client.path(name)).unwrap();
+        }
         let directory = format!("--directory=file:{}", client.path("names"));
         let files = client.path("files");
         let mut command = client.command(&["serve", &files, "--name", "papers", "--register"]);

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use peregrine::directory::Directory;
-use peregrine::{Address, BindOptions, CallError, Executed, GenericClient, Kind, Phase, Rebind};
+use peregrine::{
+    Address, BindOptions, CallError, Executed, GenericClient, Kind, Phase, Rebind, limits,
+};
 
 use crate::access::Access;
 use crate::interface::INTERFACE;
@@ -21,7 +23,7 @@ type Key = (Access, String);
 pub(crate) struct Bindings {
     /// The maximum number of bindings.
     pub(crate) most: usize,
-    /// The size of the largest message.
+    /// The size of the largest message, unless the interface of a server declares larger ones.
     pub(crate) message_bytes: usize,
     kept: Mutex<HashMap<Key, (Arc<GenericClient>, Instant)>>,
 }
@@ -86,8 +88,9 @@ impl Bindings {
             let text = format!("{address} is a name service: call it directly");
             return refused(Kind::Denied, text);
         }
-        if described.message_bytes() > self.message_bytes {
-            let most = self.message_bytes;
+        // An interface may declare messages that are larger than those for which a binding asks.
+        let most = self.message_bytes.max(limits::MESSAGE_BYTES);
+        if described.message_bytes() > most {
             let text =
                 format!("the interface at {address} needs messages of more than {most} bytes");
             return refused(Kind::TooLarge, text);

@@ -103,8 +103,9 @@ impl NameService {
         self
     }
 
-    /// Sets the maximum size of the result of a second call, in bytes, both as JSON and as the server sends
-    /// it. The default is 1 MiB.
+    /// Sets the maximum size of the result of a second call as JSON, in bytes. The default is 1 MiB. A
+    /// server's message may have as many bytes, or as many as its interface declares, up to
+    /// [`limits::MESSAGE_BYTES`].
     #[must_use]
     pub const fn result_bytes(mut self, most: usize) -> Self {
         self.limits.result_bytes = most;
