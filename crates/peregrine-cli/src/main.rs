@@ -53,7 +53,7 @@ fn main() -> ExitCode {
     directory::install();
     completions::answer();
     let arguments = match usage::read() {
-        Parsed::Command(arguments) => arguments,
+        Parsed::Command(arguments) => *arguments,
         Parsed::Exit(code) => return code.into(),
         Parsed::Invalid(failure, format) => return failure.report(format, begun.elapsed()).into(),
     };

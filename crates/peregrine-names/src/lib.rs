@@ -22,7 +22,7 @@
 //! let tree = Tree::at(shared.path());
 //! let options = ExportOptions::default().networks_only();
 //! let server = Server::new().export_with("double", DoubleServer::new(Doubler), options)?;
-//! let _running = server.listen("127.0.0.1:0")?.register_in(tree.clone()).spawn()?;
+//! let _running = server.listen("127.0.0.1:0")?.advertise("127.0.0.1")?.register_in(tree.clone()).spawn()?;
 //!
 //! let service = NameService::new(Arc::new(tree));
 //! let running = service.export(Server::new(), &export, &ExportOptions::default())?;
