@@ -153,9 +153,10 @@ fn server_that_requires_identities_refuses_the_second_call() {
     let options = BindOptions::default().secure(ADA.clone(), trust);
     let address = format!("{}/names", running.addresses()[0]);
     let names = LookupClient::bind_with(&address, &options).unwrap();
-    for name in ["shop", "vault"] {
+    for (name, why) in [("shop", "TLS"), ("vault", "without encryption nothing proves who calls")] {
         let (_, executed, text) = failed(names.call(name, "who", "{}"));
         assert_eq!(executed, Executed::No, "{text}");
+        assert!(text.contains(why), "{text}");
     }
     let returned = names.call("open", "who", "{}").unwrap();
     assert_eq!(returned.json, r#"{"result":[4294967295,null,null]}"#);
