@@ -9,13 +9,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use hyper::body::Bytes;
-use peregrine::interface::{Described, DescribedParameter, DescribedProcedure, Direction};
-use peregrine::json;
-use peregrine::{Argument, CallError, Dynamic, GenericClient, Limit, Out, Sink, Source};
-use serde_json::{Map, Value, json};
+use peregrine::interface::{Described, DescribedParameter, DescribedProcedure};
+use peregrine::json::{self, NoSlots, Slots};
+use peregrine::{CallError, Dynamic, GenericClient, Limit, Sink};
+use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
-use crate::arguments::{self, Slot};
 use crate::failure::Failure;
 use crate::lines::{Event, Pending, line};
 use crate::target::{Bound, Target};
@@ -150,10 +149,15 @@ impl Call {
     }
 
     /// Returns the arguments of the call.
-    fn slots(&self, bound: &Bound, number: u32) -> Result<Vec<Slot>, Failure> {
+    fn slots(&self, bound: &Bound, number: u32) -> Result<Slots, Failure> {
         let procedure = &bound.described().procedures[number as usize];
         match serde_json::from_slice(&self.body) {
-            Ok(Value::Object(given)) => arguments::read(bound.described(), procedure, &given),
+            Ok(Value::Object(given)) => {
+                Slots::read(bound.described(), procedure, &given).map_err(|error| match error {
+                    NoSlots::Callback(name) => Failure::callback(&name),
+                    error => Failure::bad_arguments(error.to_string()),
+                })
+            }
             Ok(_) => Err(Failure::bad_arguments(
                 "arguments: expected an object with the names of arguments",
             )),
@@ -230,12 +234,12 @@ impl Call {
 fn ended(
     described: &Described,
     number: u32,
-    slots: &[Slot],
+    slots: &Slots,
     made: Result<Dynamic, Dynamic>,
 ) -> Result<Bytes, Failure> {
     let procedure = &described.procedures[number as usize];
     match made {
-        Ok(result) => Ok(returned(described, procedure, slots, &result).to_string().into()),
+        Ok(result) => Ok(slots.returned(described, procedure, &result).to_string().into()),
         Err(error) => {
             let error = described.value_to_json(&procedure.error, &error, json::Bytes::Auto);
             Err(Failure::refused(&procedure.name, error))
@@ -244,7 +248,7 @@ fn ended(
 }
 
 /// Returns whether converting the values to JSON takes long.
-fn is_large(slots: &[Slot], result: &Dynamic) -> bool {
+fn is_large(slots: &Slots, result: &Dynamic) -> bool {
     /// Subtracts the size of a value from the number of bytes that are left.
     fn take(value: &Dynamic, left: usize) -> Option<usize> {
         let left = left.checked_sub(size_of::<Dynamic>())?;
@@ -261,10 +265,9 @@ fn is_large(slots: &[Slot], result: &Dynamic) -> bool {
             _ => Some(left),
         }
     }
-    let left = slots.iter().try_fold(HERE_BYTES_MAX, |left, slot| match slot {
-        Slot::InOut(value) => take(value, left),
-        Slot::Out(room) => left.checked_sub(room.len()),
-        _ => Some(left),
+    let left = slots.back().try_fold(HERE_BYTES_MAX, |left, part| match part {
+        Ok(value) => take(value, left),
+        Err(bytes) => left.checked_sub(bytes),
     });
     left.and_then(|left| take(result, left)).is_none()
 }
@@ -286,50 +289,16 @@ async fn caught<T>(future: impl Future<Output = T>) -> Option<T> {
 async fn make_here(
     client: &GenericClient,
     number: u32,
-    slots: &mut [Slot],
+    slots: &mut Slots,
 ) -> Result<Result<Dynamic, Dynamic>, CallError> {
-    let parameters = &client.described().procedures[number as usize].parameters;
-    let mut arguments = arguments_of(slots, parameters, |_| Sink::new(drop));
+    let procedure = &client.described().procedures[number as usize];
+    let mut arguments = slots.arguments(procedure, |_| Sink::new(drop));
     let mut result = Dynamic::Unit;
     let made = client.call_async(number, &mut arguments, &mut result).await;
-    let filled = filled(&arguments);
+    let filled = Slots::filled(&arguments);
     drop(arguments);
-    trim(slots, filled);
+    slots.truncate(filled);
     Ok(if made? { Ok(result) } else { Err(result) })
-}
-
-/// Returns the arguments in the form that a client takes.
-fn arguments_of<'a>(
-    slots: &'a mut [Slot],
-    parameters: &'a [DescribedParameter],
-    sink: impl Fn(&'a DescribedParameter) -> Sink<'a, Dynamic>,
-) -> Vec<Argument<'a>> {
-    let argument = |(slot, parameter): (&'a mut Slot, &'a DescribedParameter)| match slot {
-        Slot::In(value) => Argument::In(value),
-        Slot::InOut(value) => Argument::InOut(value),
-        Slot::Out(room) => Argument::Out(Out::from(&mut room[..])),
-        Slot::Sink => Argument::Sink(sink(parameter)),
-        Slot::Source(items) => Argument::Source(Source::new(core::mem::take(items))),
-    };
-    slots.iter_mut().zip(parameters).map(argument).collect()
-}
-
-/// Returns for each returned buffer the number of bytes that the procedure has filled.
-fn filled(arguments: &[Argument<'_>]) -> Vec<usize> {
-    let filled = arguments.iter().filter_map(|argument| match argument {
-        Argument::Out(out) => Some(out.filled()),
-        _ => None,
-    });
-    filled.collect()
-}
-
-/// Shortens the returned buffers to the bytes that the procedure has filled.
-fn trim(slots: &mut [Slot], filled: Vec<usize>) {
-    let rooms = slots.iter_mut().filter_map(|slot| match slot {
-        Slot::Out(room) => Some(room),
-        _ => None,
-    });
-    rooms.zip(filled).for_each(|(room, filled)| room.truncate(filled));
 }
 
 /// Makes the call. The returned values replace the arguments in `slots`. Gives up the call when the future
@@ -338,18 +307,18 @@ fn make(
     client: &GenericClient,
     number: u32,
     procedure: &DescribedProcedure,
-    slots: &mut [Slot],
+    slots: &mut Slots,
     events: &mpsc::Sender<Event>,
     gone: Pin<&mut impl Future<Output = ()>>,
 ) -> Result<Result<Dynamic, Dynamic>, CallError> {
     let described = client.described();
     let sink = |parameter| sink(described, parameter, events);
-    let mut arguments = arguments_of(slots, &procedure.parameters, sink);
+    let mut arguments = slots.arguments(procedure, sink);
     let mut result = Dynamic::Unit;
     let made = client.call_unless(number, &mut arguments, &mut result, gone);
-    let filled = filled(&arguments);
+    let filled = Slots::filled(&arguments);
     drop(arguments);
-    trim(slots, filled);
+    slots.truncate(filled);
     Ok(if made? { Ok(result) } else { Err(result) })
 }
 
@@ -368,32 +337,4 @@ fn sink<'a>(
             Err(_) => ControlFlow::Break(()),
         }
     })
-}
-
-/// Returns the JSON of a result and of returned parameters.
-fn returned(
-    described: &Described,
-    procedure: &DescribedProcedure,
-    slots: &[Slot],
-    result: &Dynamic,
-) -> Value {
-    let bytes = json::Bytes::Auto;
-    let mut whole = json!({ "result": described.value_to_json(&procedure.result, result, bytes) });
-    let back = procedure.parameters.iter().zip(slots).filter_map(|(parameter, slot)| {
-        let json = match (parameter.direction, slot) {
-            (Direction::Out, Slot::Out(room)) => {
-                described.argument_to_json(parameter, &Dynamic::plain(room), bytes)
-            }
-            (Direction::InOut, Slot::InOut(value)) => {
-                described.argument_to_json(parameter, value, bytes)
-            }
-            _ => return None,
-        };
-        Some((parameter.name.clone(), json))
-    });
-    let back: Map<String, Value> = back.collect();
-    if !back.is_empty() {
-        whole["out"] = Value::Object(back);
-    }
-    whole
 }

@@ -21,7 +21,6 @@
 //! client of Peregrine finds `files` at `tcp:files@127.0.0.1:7000`.
 
 mod answer;
-mod arguments;
 mod call;
 mod failure;
 mod forward;

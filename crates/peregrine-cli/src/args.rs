@@ -13,6 +13,7 @@ use peregrine::json::Bytes;
 use crate::completions::{self, Shell};
 use crate::directory::Chosen;
 use crate::keys::args::Keys;
+use crate::name_service::DirectoryCommand;
 use crate::names::Names;
 use crate::register::Register;
 use crate::security::Security;
@@ -168,6 +169,8 @@ pub(crate) enum Command {
     Names(Names),
     /// Register a server in a directory until SIGINT or SIGTERM, if the server does not do so
     Register(Register),
+    /// Serve a directory to clients that know one address only
+    Directory(DirectoryCommand),
     /// Show the interface of an export as a Rust trait
     Describe(Describe),
     /// Show which changes of an interface break which clients
@@ -444,6 +447,9 @@ pub(crate) struct Describe {
     /// Also write the description to a file: a trait if it ends in .rs, otherwise JSON
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) save: Option<PathBuf>,
+    /// Ask the name service at this address for the interface of a name
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "interface")]
+    pub(crate) via: Option<String>,
 }
 
 /// Options of `compare`.
@@ -602,6 +608,9 @@ pub(crate) struct Call {
     /// Use the interface in this file instead of asking the server for it: JSON, a trait, .x or .cr
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) interface: Option<PathBuf>,
+    /// Let the name service at this address find the server of the name, and make the call
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "interface", add = ArgValueCompleter::new(completions::addresses))]
+    pub(crate) via: Option<String>,
 }
 
 const CALL_ARGUMENTS: &str = "\

@@ -8,6 +8,7 @@ use peregrine::interface::Described;
 use serde_json::{Value, json};
 
 use crate::args::{Describe, FormatOption};
+use crate::call::via;
 use crate::header;
 use crate::output::{self, BOLD, DIM, Failure, visible};
 use crate::saved;
@@ -19,6 +20,9 @@ pub(crate) fn run(describe: &Describe, format: FormatOption) -> Result<(), Failu
     let begun = Instant::now();
     let mut servers = Vec::new();
     let (described, server) = match (&describe.address, &describe.interface) {
+        (Some(name), None) if let Some(via) = &describe.via => {
+            (via::describe(&via::bind(via)?, name)?, None)
+        }
         (_, Some(path)) => (saved::read(path)?, None),
         (Some(address), None) => {
             let description = match servers::several(address) {

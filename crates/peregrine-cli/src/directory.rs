@@ -7,6 +7,7 @@ use peregrine::BindOptions;
 use peregrine::directory::{self, Directory};
 
 use crate::output::Failure;
+use crate::security::bind_options;
 
 /// The environment variable that selects the directory if there is no option.
 const VARIABLE: &str = "PEREGRINE_DIRECTORY";
@@ -14,8 +15,9 @@ const VARIABLE: &str = "PEREGRINE_DIRECTORY";
 /// Which directory maps names to servers.
 #[derive(Args, Debug)]
 pub(crate) struct Chosen {
-    /// Find the servers of names in this directory: file:PATH, hosts:PATH, dns:DOMAIN or
-    /// etcd://HOST,HOST/PREFIX [default: $PEREGRINE_DIRECTORY, or else the hosts files]
+    /// Find the servers of names in this directory: file:PATH, hosts:PATH, dns:DOMAIN,
+    /// etcd://HOST,HOST/PREFIX or peregrine://HOST/NAME [default: $PEREGRINE_DIRECTORY, or else the hosts
+    /// files]
     #[arg(long, global = true, value_name = "SCHEME:WHERE")]
     pub(crate) directory: Option<String>,
 }
@@ -27,6 +29,7 @@ pub(crate) fn install() {
     let _ = peregrine_dns::install();
     #[cfg(feature = "etcd")]
     let _ = peregrine_etcd::install();
+    let _ = peregrine_names::install_with(bind_options);
 }
 
 /// The directory of the option. It is not set if there is no option.

@@ -26,6 +26,7 @@ mod keys;
 mod link;
 mod list;
 mod man;
+mod name_service;
 mod names;
 mod output;
 mod ping;
@@ -52,7 +53,7 @@ fn main() -> ExitCode {
     directory::install();
     completions::answer();
     let arguments = match usage::read() {
-        Parsed::Command(arguments) => arguments,
+        Parsed::Command(arguments) => *arguments,
         Parsed::Exit(code) => return code.into(),
         Parsed::Invalid(failure, format) => return failure.report(format, begun.elapsed()).into(),
     };
@@ -65,8 +66,9 @@ fn main() -> ExitCode {
 
 fn run(arguments: Arguments, format: Format) -> Result<(), Failure> {
     let Arguments { format: written, color: colour, security, directory, command } = arguments;
-    directory.choose()?;
+    // A directory may be a name service, to which the identity of this process is shown.
     security.choose()?;
+    directory.choose()?;
     let _reported = security::ReportKeyLog;
     match command.unwrap_or_default() {
         Command::Demo(demo) => demo::run(&demo, format, colour),
@@ -76,6 +78,7 @@ fn run(arguments: Arguments, format: Format) -> Result<(), Failure> {
         Command::Copy(copy) => copy::run(&copy, format),
         Command::List { address } => list::run(address.as_deref(), format),
         Command::Names(names) => names::run(&names, format),
+        Command::Directory(directory) => name_service::run(&directory, format),
         Command::Register(register) => register::run(&register, format),
         Command::Describe(describe) => describe::run(&describe, written),
         Command::Compare(compare) => compare::run(&compare, format),

@@ -15,7 +15,7 @@ use crate::output::{self, Failure};
 /// The result of parsing the command line.
 pub(crate) enum Parsed {
     /// A valid command.
-    Command(Arguments),
+    Command(Box<Arguments>),
     /// Help, the version or an error was printed. The process must exit with this code.
     Exit(u8),
     /// A usage error, and the format in which to report it.
@@ -48,7 +48,7 @@ pub(crate) fn read() -> Parsed {
     let matches = command.try_get_matches_from_mut(words);
     let read = matches.and_then(|mut matches| Arguments::from_arg_matches_mut(&mut matches));
     let error = match read.and_then(|arguments| sensible(arguments, &mut command)) {
-        Ok(arguments) => return Parsed::Command(arguments),
+        Ok(arguments) => return Parsed::Command(Box::new(arguments)),
         Err(error) => error,
     };
     if !error.use_stderr() {

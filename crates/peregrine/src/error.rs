@@ -83,8 +83,20 @@ macro_rules! kinds {
                 match self { $(Self::$name => $advice,)* }
             }
 
+            /// Returns the number that represents the kind in messages. It never changes.
+            pub const fn number(self) -> u32 {
+                self as u32
+            }
+
             /// Returns the kind that this number represents in messages.
-            pub(crate) const fn from_number(number: u32) -> Option<Self> {
+            ///
+            /// ```
+            /// use peregrine::Kind;
+            ///
+            /// assert_eq!(Kind::from_number(Kind::Denied.number()), Some(Kind::Denied));
+            /// assert_eq!(Kind::from_number(0), None);
+            /// ```
+            pub const fn from_number(number: u32) -> Option<Self> {
                 match number { $($number => Some(Self::$name),)* _ => None }
             }
 

@@ -5,6 +5,7 @@ mod arguments;
 mod callbacks;
 mod show;
 mod streams;
+pub(crate) mod via;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -34,6 +35,9 @@ pub(crate) fn run(call: &Call, format: Format) -> Result<(), Failure> {
     let name = call.procedure.clone();
     let interrupt =
         Interrupt::handle(signals, || {}, move || format!("the call of `{name}` was cancelled"))?;
+    if let Some(via) = &call.via {
+        return via::run(call, via, format, &interrupt);
+    }
     // If the interface comes from a file, the arguments are checked before any server is contacted.
     let saved = call.interface.as_deref();
     let saved = saved.map(|path| saved::read_for_call(path, &call.address, &call.procedure));
@@ -237,7 +241,8 @@ impl CompletedCall<'_> {
                 (Direction::Out, Slot::Out(bytes)) => {
                     (Dynamic::Plain(bytes.clone()), Some(&bytes[..]))
                 }
-                (Direction::InOut, Slot::InOut(value)) => match value {
+                // A name service returns each parameter as a value.
+                (Direction::Out | Direction::InOut, Slot::InOut(value)) => match value {
                     Dynamic::Plain(bytes) => (value.clone(), Some(&bytes[..])),
                     _ => (value.clone(), None),
                 },

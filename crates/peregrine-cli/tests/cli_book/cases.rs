@@ -239,6 +239,30 @@ pub(crate) static CASES: &[Case] = &[
         ],
     },
     Case {
+        title: "directory serve",
+        text: "Serves the names of a directory to clients that know only this server, until Ctrl-C or SIGTERM. \
+               For them, `--directory peregrine://HOST:PORT` is the directory. With `call --via ADDRESS` and \
+               `describe --via ADDRESS`, they let this server find the server of a name and call it. Such a \
+               call has at most the rights of its caller: the server does not see who calls, and only the user \
+               of the name service itself reaches servers by paths that show the user. With `--calls 0`, it \
+               only finds servers.",
+        steps: &[
+            Step {
+                line: "directory serve --listen tcp:127.0.0.1:0 --directory file:names",
+                code: 130,
+                before: leave_names,
+                shown: &[Human, Json],
+                until: "and at",
+                ..STEP
+            },
+            Step {
+                line: "call files size path=hello --via tcp:names@127.0.0.1:1",
+                code: 3,
+                ..STEP
+            },
+        ],
+    },
+    Case {
         title: "describe",
         text: "Shows the interface of an export as a Rust trait. `--format json` prints it as JSON. `--save FILE` \
                also writes it to a file: as a trait if the name ends in `.rs`, otherwise as JSON. `describe` \

@@ -23,6 +23,7 @@
 //! If a value does not fit its type, the error names the place: `entries[3].name: expected string, got
 //! number`.
 
+mod call;
 mod description;
 mod from;
 mod to;
@@ -30,6 +31,7 @@ mod to;
 #[cfg(test)]
 mod tests;
 
+pub use call::{NoSlots, Slots};
 pub use to::Bytes;
 
 /// Returns the name of a JSON value's kind, for error messages.

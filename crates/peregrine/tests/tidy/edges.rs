@@ -104,7 +104,7 @@ pub(crate) const EDGES: &[(&str, &[&str])] = &[
             "value",
         ],
     ),
-    ("json", &["interface", "limits", "stub", "value"]),
+    ("json", &["call", "interface", "limits", "stub", "value"]),
     (
         "server",
         &[

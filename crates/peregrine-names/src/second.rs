@@ -1,0 +1,334 @@
+//! The second call: the name service calls a server of a name for its caller.
+
+use core::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use peregrine::interface::{Described, DescribedProcedure, Direction};
+use peregrine::json::{Bytes, Slots};
+use peregrine::{CallError, Caller, Dynamic, Executed, GenericClient, Kind, Limit, Sink, caller};
+use serde_json::Value;
+
+use crate::access::Access;
+use crate::interface::{Failure, Interface, Returned};
+use crate::service::Shared;
+
+/// The number of servers that are tried for one call.
+const SERVERS_MAX: usize = 3;
+/// How long binding to a server may take.
+const BIND_LIMIT: Duration = Duration::from_secs(3);
+/// The same, if another address can be tried.
+const ATTEMPT_LIMIT: Duration = Duration::from_secs(1);
+
+/// The longest time that a second call may take, whatever its caller says.
+const TIME_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// One of the second calls that may run at the same time.
+struct Permit<'a>(&'a AtomicUsize);
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The caller for whom a second call is made.
+struct Asked {
+    caller: Option<Caller>,
+    access: Access,
+    /// When the call must have ended.
+    until: Instant,
+}
+
+impl Asked {
+    fn new(limit: Duration) -> Self {
+        let caller = caller();
+        let access = Access::of(caller.as_ref());
+        let limit = caller.as_ref().and_then(Caller::remaining).unwrap_or(limit);
+        Self { caller, access, until: Instant::now() + limit.min(TIME_MAX) }
+    }
+
+    fn left(&self) -> Duration {
+        self.until.saturating_duration_since(Instant::now())
+    }
+}
+
+/// Returns whether another server may do better after this failure, which must be certain: the call was not
+/// executed.
+fn may_be_repeated(failure: &Failure) -> bool {
+    let is_away = matches!(
+        failure.kind(),
+        Kind::ServerGone
+            | Kind::Withdrawn
+            | Kind::Unreachable
+            | Kind::TimedOut
+            | Kind::NotFound
+            | Kind::ProtocolMismatch
+    );
+    failure.executed() == Executed::No && is_away
+}
+
+/// Returns whether a binding has become useless.
+const fn is_gone(kind: Kind) -> bool {
+    matches!(kind, Kind::ServerGone | Kind::Withdrawn | Kind::Unreachable)
+}
+
+impl Shared {
+    /// Calls a procedure of a server of a name.
+    pub(crate) fn second_call(
+        &self,
+        name: &str,
+        procedure: &str,
+        arguments: &str,
+    ) -> Result<Returned, Failure> {
+        if !self.limits.has_calls {
+            let text = "this name service makes no calls: bind to the addresses that it finds";
+            return Err(Failure::new(Kind::Denied, text));
+        }
+        let most = self.limits.arguments_bytes;
+        if arguments.len() > most {
+            let text = format!(
+                "the arguments have more than {most} bytes as JSON: call the server directly"
+            );
+            return Err(Failure::new(Kind::TooLarge, text));
+        }
+        let permit = Permit(&self.running);
+        if self.running.fetch_add(1, Ordering::Relaxed) >= self.limits.calls {
+            let text =
+                "the name service makes as many calls as it may: repeat the call after a pause";
+            return Err(Failure::new(Kind::Overloaded, text));
+        }
+        let given = serde_json::from_str(arguments);
+        let Ok(Value::Object(given)) = given else {
+            let why =
+                given.err().map_or("another JSON value".to_owned(), |error| error.to_string());
+            let text =
+                format!("arguments: expected a JSON object with the names of arguments: {why}");
+            return Err(Failure::new(Kind::BadArguments, text));
+        };
+        let asked = Asked::new(self.limits.time);
+        let made = self.at_servers(name, &asked, |client, address| {
+            self.attempt(&asked, client, address, procedure, &given)
+        });
+        drop(permit);
+        made
+    }
+
+    /// Returns the interface of a server of a name.
+    pub(crate) fn interface_of(&self, name: &str) -> Result<Interface, Failure> {
+        let asked = Asked::new(BIND_LIMIT);
+        self.at_servers(name, &asked, |client, address| {
+            let json = client.described().to_json().to_string();
+            let most = self.limits.result_bytes;
+            if json.len() > most {
+                let text = format!("the interface of `{name}` has more than {most} bytes as JSON");
+                return Err(Failure::new(Kind::TooLarge, text));
+            }
+            Ok(Interface { address: address.to_owned(), json })
+        })
+    }
+
+    /// Runs `attempt` at a server of a name. Tries other servers only if `attempt` was certainly not
+    /// executed.
+    fn at_servers<T>(
+        &self,
+        name: &str,
+        asked: &Asked,
+        attempt: impl Fn(&GenericClient, &str) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let mut offers = self.directory.look_up(name).map_err(|error| Failure::from(&error))?;
+        let count = offers.servers.len();
+        offers.servers.rotate_left(self.first_of(count));
+        let mut reasons: Vec<String> = Vec::new();
+        let mut last: Option<Failure> = None;
+        let mut tried = 0;
+        for offer in &offers.servers {
+            let mut addresses = Vec::new();
+            for address in offer.addresses() {
+                match asked.access.allowed(address) {
+                    Ok(allowed) => addresses.extend(allowed),
+                    Err(why) => reasons.push(why),
+                }
+            }
+            if addresses.is_empty() {
+                continue;
+            }
+            for (number, address) in addresses.iter().enumerate() {
+                let is_last = number + 1 == addresses.len();
+                let limit = if is_last { BIND_LIMIT } else { ATTEMPT_LIMIT };
+                match self.at(asked, address, limit, &attempt) {
+                    Ok(made) => return Ok(made),
+                    Err(failure) if may_be_repeated(&failure) && !asked.left().is_zero() => {
+                        reasons.push(format!("{address}: {failure}"));
+                        last = Some(failure);
+                    }
+                    Err(failure) => return Err(failure),
+                }
+            }
+            tried += 1;
+            if tried == SERVERS_MAX {
+                break;
+            }
+        }
+        let describe = self.directory.describe();
+        let kind = match &last {
+            Some(last) => last.kind(),
+            None if count == 0 => Kind::NotFound,
+            None => Kind::Denied,
+        };
+        reasons.extend(offers.remarks);
+        reasons.truncate(8);
+        let why =
+            if reasons.is_empty() { String::new() } else { format!(": {}", reasons.join("; ")) };
+        Err(Failure::new(
+            kind,
+            match count {
+                0 => format!("no server of `{name}` is in {describe}{why}"),
+                _ => format!("no server of `{name}` can be called from here{why}"),
+            },
+        ))
+    }
+
+    /// Runs `attempt` at one address. If the binding is an old one, and its server has ended, binds again.
+    fn at<T>(
+        &self,
+        asked: &Asked,
+        address: &str,
+        limit: Duration,
+        attempt: impl Fn(&GenericClient, &str) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        loop {
+            let limit = limit.min(asked.left());
+            if limit.is_zero() {
+                let text = format!("no time was left to bind to {address}");
+                return Err(Failure::new(Kind::TimedOut, text));
+            }
+            let bound = self.bindings.at(asked.access, address, limit);
+            // No call was made, whatever the error says of the request to bind.
+            let (client, was_bound): (Arc<GenericClient>, bool) = bound
+                .map_err(|error| Failure { may_have_executed: false, ..Failure::from(&error) })?;
+            self.keeper.end_idle();
+            let made = attempt(&client, address);
+            let Err(failure) = &made else { return made };
+            if is_gone(failure.kind()) {
+                self.bindings.forget(asked.access, address);
+                if was_bound && may_be_repeated(failure) {
+                    continue;
+                }
+            }
+            return made;
+        }
+    }
+
+    /// Makes the call once.
+    fn attempt(
+        &self,
+        asked: &Asked,
+        client: &GenericClient,
+        address: &str,
+        procedure: &str,
+        given: &serde_json::Map<String, Value>,
+    ) -> Result<Returned, Failure> {
+        let described = client.described();
+        let Some((number, procedure)) = described.procedure(procedure) else {
+            let shown: String = procedure.chars().take(64).collect();
+            let names = described.procedures.iter().map(|one| &*one.name).take(32);
+            let names: Vec<_> = names.collect();
+            let (shown, interface) = (shown.escape_default(), &described.name);
+            let text =
+                format!("`{interface}` has no procedure `{shown}`; it has {}", names.join(", "));
+            return Err(Failure::new(Kind::NoSuchProcedure, text));
+        };
+        refuse_streams(procedure)?;
+        let slots = Slots::read(described, procedure, given);
+        let mut slots =
+            slots.map_err(|error| Failure::new(Kind::BadArguments, error.to_string()))?;
+        // The failure of a one-way call is reported to a later call of the same binding. So one-way calls
+        // share no binding.
+        let own;
+        let client = if procedure.oneway {
+            let bound = self.bindings.bind(address, BIND_LIMIT.min(asked.left()));
+            own = bound
+                .map_err(|error| Failure { may_have_executed: false, ..Failure::from(&error) })?;
+            if own.described() != described {
+                let text = format!("the server at {address} was replaced: repeat the call");
+                return Err(Failure::new(Kind::ServerGone, text));
+            }
+            &own
+        } else {
+            client
+        };
+        let mut result = Dynamic::Unit;
+        let made = self.make(asked, client, (number, procedure), &mut slots, &mut result);
+        let is_ok = made.map_err(|error| Failure::from(&error))?;
+        self.returned(described, procedure, (is_ok, &slots, &result), address)
+    }
+
+    fn make(
+        &self,
+        asked: &Asked,
+        client: &GenericClient,
+        (number, procedure): (u32, &DescribedProcedure),
+        slots: &mut Slots,
+        result: &mut Dynamic,
+    ) -> Result<bool, CallError> {
+        let client = client.with_limit(Limit::Until(asked.until));
+        let client = match asked.caller.as_ref().filter(|caller| !caller.metadata().is_empty()) {
+            Some(caller) => client.with_metadata_of(caller)?,
+            None => client,
+        };
+        let mut arguments = slots.arguments(procedure, |_| Sink::new(drop));
+        let given_up = self.keeper.given_up(asked.caller.clone());
+        let made = client.call_unless(number, &mut arguments, result, given_up);
+        let filled = Slots::filled(&arguments);
+        drop(arguments);
+        slots.truncate(filled);
+        let is_ok = made?;
+        if procedure.oneway {
+            client.flush()?;
+        }
+        Ok(is_ok)
+    }
+
+    /// Returns what the procedure has returned, as JSON.
+    fn returned(
+        &self,
+        described: &Described,
+        procedure: &DescribedProcedure,
+        (is_ok, slots, result): (bool, &Slots, &Dynamic),
+        address: &str,
+    ) -> Result<Returned, Failure> {
+        let json = match is_ok {
+            true => slots.returned(described, procedure, result),
+            false => described.value_to_json(&procedure.error, result, Bytes::Auto),
+        };
+        let json = json.to_string();
+        let most = self.limits.result_bytes;
+        if json.len() > most {
+            let text = format!(
+                "`{}` has run, but its result has more than {most} bytes as JSON: call the server directly",
+                procedure.name
+            );
+            return Err(Failure { may_have_executed: true, ..Failure::new(Kind::TooLarge, text) });
+        }
+        Ok(Returned { address: address.to_owned(), is_error: !is_ok, json })
+    }
+}
+
+/// # Errors
+/// If a procedure has streams or callbacks. The second call carries values only.
+fn refuse_streams(procedure: &DescribedProcedure) -> Result<(), Failure> {
+    let is_other = |direction: Direction| direction.is_stream() || direction == Direction::Callback;
+    match procedure.parameters.iter().find(|one| is_other(one.direction)) {
+        None => Ok(()),
+        Some(parameter) => {
+            let (name, other) = (&procedure.name, &parameter.name);
+            let text = format!(
+                "`{name}` has the stream or callback `{other}`, which a name service does not carry: call \
+                 the server directly"
+            );
+            Err(Failure::new(Kind::BadArguments, text))
+        }
+    }
+}
