@@ -15,13 +15,13 @@ use crate::shared::Shared;
 
 /// The pauses between attempts. After the loss of a member, all its clients come to the other members within
 /// the first pause.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+pub(crate) const FIRST_PAUSE: Duration = Duration::from_secs(1);
+pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// Processes that must read everything again, for example because the cluster was begun anew, do so within
 /// this time after the pause.
 const READ_WITHIN: Duration = Duration::from_secs(2);
 /// The largest number of keys in one answer.
-const PAGE: usize = 512;
+pub(crate) const PAGE: usize = 512;
 
 /// Why a watch has ended.
 enum End {
@@ -65,9 +65,14 @@ pub(crate) async fn follow(gateway: &Gateway, place: &Place, shared: &Shared) {
         if has_watched && begun.elapsed() > LONGEST_PAUSE {
             pause.reset();
         }
-        let spread = if reads { random_part(READ_WITHIN) } else { Duration::ZERO };
-        sleep(pause.next() + spread).await;
+        sleep(next_pause(&mut pause, reads)).await;
     }
+}
+
+/// Returns the pause before the next attempt. Before a reading it is longer, because a reading costs more.
+pub(crate) fn next_pause(pause: &mut Pause, reads: bool) -> Duration {
+    let spread = if reads { random_part(READ_WITHIN) } else { Duration::ZERO };
+    pause.next() + spread
 }
 
 /// Reads all keys, in parts of one revision.

@@ -108,8 +108,7 @@ pub(crate) async fn keep(
     let (entries, leaving) = (BTreeMap::new(), Vec::new());
     let mut lease = Lease { gateway, place, shared, id: None, entries, leaving };
     let third = place.lease / 3;
-    // Processes that began together do not renew together.
-    let next_renewal = || Instant::now() + third - random_part(third / 4);
+    let next_renewal = || Instant::now() + until_renewal(place.lease);
     let mut pause = Pause::new(FIRST_PAUSE, third);
     let mut due = next_renewal();
     loop {
@@ -155,6 +154,12 @@ pub(crate) async fn keep(
             }
         }
     }
+}
+
+/// Returns the time between two renewals of a lease. Processes that began together do not renew together.
+pub(crate) fn until_renewal(lease: Duration) -> Duration {
+    let third = lease / 3;
+    third - random_part(third / 4)
 }
 
 impl Lease<'_> {

@@ -61,6 +61,8 @@
 //! which runs while there are watches, calls watchers.
 
 mod access;
+#[cfg(test)]
+mod crowd;
 mod follow;
 mod gateway;
 mod known;
