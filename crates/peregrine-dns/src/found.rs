@@ -18,11 +18,9 @@ pub(crate) struct Found {
     remarks: Vec<String>,
 }
 
-/// A server, and when a client prefers it.
+/// A server, and how often a client prefers it.
 #[derive(Clone, Debug, PartialEq)]
 struct Ranked {
-    /// A client tries servers with lower values first.
-    priority: u16,
     /// The share of the clients that try this server before others of the same priority.
     weight: u16,
     offer: Offer,
@@ -47,8 +45,11 @@ impl Found {
     /// Returns the servers for a client: by priority, and in a random order by weight within a priority, as
     /// RFC 2782 defines it.
     pub(crate) fn offers(&self) -> Offers {
-        let mut servers: Vec<_> =
-            self.servers.iter().map(|one| (one.priority, late(one.weight), &one.offer)).collect();
+        let mut servers: Vec<_> = self
+            .servers
+            .iter()
+            .map(|one| (one.offer.priority(), late(one.weight), &one.offer))
+            .collect();
         servers.sort_by(|one, other| one.0.cmp(&other.0).then(one.1.total_cmp(&other.1)));
         let mut offers =
             Offers::of(servers.into_iter().map(|(_, _, offer)| offer.clone()).collect());
@@ -133,7 +134,10 @@ impl Found {
 
     fn add(&mut self, priority: u16, weight: u16, server: &str, addresses: Vec<String>) {
         match Offer::new(server, addresses) {
-            Ok(offer) => self.servers.push(Ranked { priority, weight, offer }),
+            Ok(offer) => {
+                let offer = offer.with_priority(priority);
+                self.servers.push(Ranked { weight, offer });
+            }
             Err(error) => self.remark(error.detail().to_owned()),
         }
     }
@@ -352,7 +356,7 @@ mod tests {
         let services = answer((0..1500).map(|n| service(n, 0, 1 + n, "a.example.org.")));
         let found = Found::services(&elsewhere(), "files", [Some(&services), None], None);
         assert_eq!(found.servers.len(), limits::SERVERS_MAX);
-        assert_eq!(found.servers[0].priority, 0);
+        assert_eq!(found.servers[0].offer.priority(), 0);
         assert_eq!(found.remarks.len(), 1);
     }
 

@@ -35,10 +35,11 @@
 //!    A service of Kubernetes without an address of the cluster (*headless*) has such records. A machine
 //!    that has an IPv4 and an IPv6 address counts as two servers.
 //!
-//! A client tries services with lower priority values first. Each client chooses a random order within
-//! a priority, in proportion to the weights. With the name servers of the system, the system finds the
-//! addresses of a service when a client binds. With chosen name servers, the directory asks these for the
-//! addresses, so certificates must then contain addresses.
+//! A client tries services with lower priority values first, and a pool calls the others only while it can
+//! use none of these ([`Offer::priority`](directory::Offer::priority)). Each client that binds chooses a
+//! random order within a priority, in proportion to the weights. With the name servers of the system, the
+//! system finds the addresses of a service when a client binds. With chosen name servers, the directory asks
+//! these for the addresses, so certificates must then contain addresses.
 //!
 //! Records that cannot be used are left out, with a remark: targets that are no names of hosts, port 0,
 //! addresses of groups and link-local IPv6 addresses. Addresses of the loopback interface are only used if

@@ -170,6 +170,8 @@ fn services_are_found_in_order_of_their_priority() {
             "last.example.test-7000 at files@127.0.0.2:7000",
         ];
         assert_eq!(all, expected);
+        let priorities: Vec<_> = found.servers.iter().map(Offer::priority).collect();
+        assert_eq!(priorities, [10, 20]);
         assert_eq!(found.remarks.len(), 1, "{:?}", found.remarks);
         assert!(found.remarks[0].contains("its port is 0"), "{:?}", found.remarks);
     }

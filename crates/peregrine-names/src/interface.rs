@@ -57,6 +57,8 @@ pub struct NamedServer {
     pub server: String,
     /// Where the server can be reached.
     pub addresses: Vec<String>,
+    /// The priority of the server: a lower number is a higher priority.
+    pub priority: u16,
 }
 
 /// What a name service knows about a name.
@@ -91,7 +93,8 @@ impl Known {
                 break;
             };
             left = rest;
-            known.servers.push(NamedServer { server: offer.server().to_owned(), addresses });
+            let (server, priority) = (offer.server().to_owned(), offer.priority());
+            known.servers.push(NamedServer { server, addresses, priority });
         }
         known
     }
@@ -101,7 +104,8 @@ impl Known {
         let mut invalid = Vec::new();
         let offers = self.servers.iter().filter_map(|one| {
             let offer = Offer::new(&one.server, &one.addresses);
-            offer.map_err(|error| invalid.push(error.detail().to_owned())).ok()
+            let offer = offer.map_err(|error| invalid.push(error.detail().to_owned())).ok()?;
+            Some(offer.with_priority(one.priority))
         });
         let mut found = Offers::distinct(offers);
         found.age = self.age_ms.map(Duration::from_millis);

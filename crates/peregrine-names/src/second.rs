@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+use peregrine::directory::Offer;
 use peregrine::interface::{Described, DescribedProcedure, Direction};
 use peregrine::json::{Bytes, Slots};
 use peregrine::{CallError, Caller, Dynamic, Executed, GenericClient, Kind, Limit, Sink, caller};
@@ -140,6 +141,7 @@ impl Shared {
         let mut offers = self.directory.look_up(name).map_err(|error| Failure::from(&error))?;
         let count = offers.servers.len();
         offers.servers.rotate_left(self.first_of(count));
+        offers.servers.sort_by_key(Offer::priority);
         let mut reasons: Vec<String> = Vec::new();
         let mut last: Option<Failure> = None;
         let mut tried = 0;

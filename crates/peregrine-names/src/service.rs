@@ -210,6 +210,7 @@ impl Shared {
                 let addresses = offer.addresses().iter().filter(meant).map(ToString::to_string);
                 let addresses: Vec<_> = addresses.collect();
                 let known = Offer::new(offer.server(), &addresses).ok();
+                let known = known.map(|known| known.with_priority(offer.priority()));
                 if known.is_none() {
                     left_out.push(offer.to_string());
                 }

@@ -390,13 +390,14 @@ fn order(servers: &mut [Offer], is_ordered: bool, options: &BindOptions) {
         Some(Balance::RoundRobin) => {
             servers.rotate_left(TURNS.fetch_add(1, Ordering::Relaxed) % servers.len());
         }
-        Some(Balance::LeastLoaded) => {
-            shuffle(servers);
-            if pool::load(&servers[1], options) < pool::load(&servers[0], options) {
-                servers.swap(0, 1);
-            }
-        }
-        Some(Balance::Random) | None => shuffle(servers),
+        Some(Balance::LeastLoaded | Balance::Random) | None => shuffle(servers),
+    }
+    servers.sort_by_key(Offer::priority);
+    if let (Some(Balance::LeastLoaded), [one, other, ..]) = (&options.balance, &mut *servers)
+        && one.priority() == other.priority()
+        && pool::load(other, options) < pool::load(one, options)
+    {
+        core::mem::swap(one, other);
     }
 }
 

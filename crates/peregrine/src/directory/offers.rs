@@ -22,6 +22,7 @@ use crate::limits;
 pub struct Offer {
     server: String,
     addresses: Vec<Address>,
+    priority: u16,
 }
 
 impl Offer {
@@ -61,7 +62,27 @@ impl Offer {
             let most = limits::ADDRESSES_MAX;
             return wrong(format!("the server `{server}` has more than {most} addresses"));
         }
-        Ok(Self { server: server.to_owned(), addresses })
+        Ok(Self { server: server.to_owned(), addresses, priority: 0 })
+    }
+
+    /// Sets the priority of the server. As in DNS (RFC 2782), a lower number is a higher priority: clients call
+    /// servers of other priorities only while they can use none of this one. By default, it is 0, the highest.
+    ///
+    /// ```
+    /// use peregrine::directory::Offer;
+    ///
+    /// let reserve = Offer::new("fs9", ["files@fs9.example.org:7000"])?.with_priority(10);
+    /// assert_eq!(reserve.priority(), 10);
+    /// # Ok::<(), peregrine::CallError>(())
+    /// ```
+    pub const fn with_priority(mut self, priority: u16) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// Returns the priority of the server: a lower number is a higher priority.
+    pub const fn priority(&self) -> u16 {
+        self.priority
     }
 
     /// Returns what distinguishes the server from the other servers of the name.

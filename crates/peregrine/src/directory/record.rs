@@ -20,6 +20,9 @@ impl Record {
     pub(super) fn to_line(&self) -> String {
         let addresses: Vec<_> = self.offer.addresses().iter().map(ToString::to_string).collect();
         let mut line = json!({ "server": self.offer.server(), "addresses": addresses });
+        if self.offer.priority() > 0 {
+            line["priority"] = self.offer.priority().into();
+        }
         if let Some(lease) = self.lease {
             line["lease_s"] = lease.as_secs().into();
         }
@@ -43,6 +46,14 @@ impl Record {
         });
         let offer = Offer::at(&server, parsed.collect::<Result<_, _>>()?);
         let offer = offer.map_err(|error| error.detail().to_owned())?;
+        let priority = match value.get("priority") {
+            None => 0,
+            Some(priority) => {
+                let number = priority.as_u64().and_then(|number| u16::try_from(number).ok());
+                number.ok_or("the member `priority` is not a number from 0 to 65535")?
+            }
+        };
+        let offer = offer.with_priority(priority);
         let lease = match value.get("lease_s") {
             None => None,
             Some(lease) => {
@@ -85,6 +96,11 @@ mod tests {
 
     #[test]
     fn record_is_read_as_written() {
+        let reserve = Offer::new("fs9", ["files@fs9:7000"]).unwrap().with_priority(10);
+        let line = r#"{"server":"fs9","addresses":["files@fs9:7000"],"priority":10}"#;
+        assert_eq!((&*reserve.to_json(), Offer::from_json(line)), (line, Ok(reserve)));
+        let wrong = Offer::from_json(&line.replace("10}", "65536}")).unwrap_err();
+        assert_eq!(wrong, "the member `priority` is not a number from 0 to 65535");
         let offer = Offer::new("fs1", ["files@fs1:7000", "tcp:files@[::1]:7001"]).unwrap();
         for lease in [None, Some(Duration::from_secs(30))] {
             let record = Record { offer: offer.clone(), lease };

@@ -43,7 +43,8 @@ pub(super) type Random<'a> = &'a mut dyn FnMut() -> u32;
 pub enum PoolStanding {
     /// Calls go to this server.
     Used,
-    /// The server is bound. Calls go to nearer servers as long as there are any.
+    /// The server is bound. Calls go to servers of a higher priority, or to nearer ones, as long as there are
+    /// any.
     Farther,
     /// The server is bound. Its values have another byte order than those of the servers that are used.
     OtherOrder,
@@ -202,6 +203,7 @@ impl Servers {
                 core::cmp::Reverse((weight(one), one.server().to_owned()))
             });
         }
+        wanted.sort_by_key(Offer::priority);
         let is_empty = wanted.is_empty();
         self.emptied = is_empty.then(|| self.emptied.unwrap_or(now));
         if !is_empty {
@@ -402,18 +404,19 @@ impl Servers {
             let rank = |server: &Server| self.ranked.iter().position(|one| one == server.name());
             serving.sort_by_cached_key(|(server, _)| rank(server).unwrap_or(usize::MAX));
         }
-        let mut serving: Vec<_> = serving.iter().map(|(_, member)| Arc::clone(member)).collect();
         // A stub writes the values of a call before it knows the server. So all servers have one byte order.
-        if serving.iter().any(|member| !member.bound.is_swapped_server()) {
-            serving.retain(|member| !member.bound.is_swapped_server());
+        if serving.iter().any(|(_, member)| !member.bound.is_swapped_server()) {
+            serving.retain(|(_, member)| !member.bound.is_swapped_server());
         }
-        let mut preferred = serving.len();
-        if self.nearest_first {
-            serving.sort_by_key(|member| distance(member));
-            let first = serving.first().map(|member| distance(member));
-            preferred = serving.iter().take_while(|one| Some(distance(one)) == first).count();
-        }
-        Members { all: serving.into(), preferred: preferred as u32 }
+        let rank = |one: &(&Server, &Arc<Member>)| {
+            let priority = one.0.offer.as_ref().map_or(0, Offer::priority);
+            (priority, if self.nearest_first { distance(one.1) } else { 0 })
+        };
+        serving.sort_by_key(rank);
+        let first = serving.first().map(rank);
+        let preferred = serving.iter().take_while(|one| Some(rank(one)) == first).count();
+        let all = serving.into_iter().map(|(_, member)| Arc::clone(member)).collect();
+        Members { all, preferred: preferred as u32 }
     }
 
     /// Returns the servers that serve, in their order.

@@ -229,6 +229,28 @@ fn calls_that_wait_hurry_an_attempt_within_bounds() {
 }
 
 #[test]
+fn servers_of_a_low_priority_are_used_only_without_others() {
+    for balance in [Balance::Random, Balance::First, Balance::Key("k".to_owned())] {
+        let mut case = Case::new(&balance, 10);
+        let at = |server: &str, priority| {
+            let addresses = [format!("x@{server}.example.org:1")];
+            Offer::new(server, addresses).unwrap().with_priority(priority)
+        };
+        let all = vec![at("spare", 20), at("a", 10), at("last", 30), at("b", 10)];
+        case.servers.offered(Offers::of(all), case.now);
+        assert_eq!(case.bind().len(), 4);
+        assert_eq!(case.used(), ["a", "b"], "{balance:?}");
+        assert!(case.fail("a", &unreachable()));
+        assert_eq!(case.used(), ["b"]);
+        assert!(case.fail("b", &unreachable()));
+        assert_eq!(case.used(), ["spare"]);
+        case.now += PAUSE_MAX;
+        case.bind();
+        assert_eq!(case.used(), ["a", "b"]);
+    }
+}
+
+#[test]
 fn attempts_are_short_only_while_others_are_untried() {
     let mut case = Case::new(&Balance::First, 10);
     case.offered(&["a", "b", "c"]);
