@@ -53,6 +53,9 @@ pub(crate) const ATTEMPTS_MAX: u32 = 5;
 /// A pool asks a directory that cannot be watched again at most once in this time.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
+/// A pool tries again after this time to watch a directory that could not be watched for a passing reason.
+const WATCH_EVERY: Duration = Duration::from_secs(5);
+
 /// While calls use servers that are not in the list any more, a pool looks this often whether they have ended.
 const COLLECT_EVERY: Duration = Duration::from_secs(1);
 
@@ -81,7 +84,9 @@ struct State {
     attempts: usize,
     /// The directory reports changes as long as this exists.
     watch: Option<Watching>,
-    /// When a directory that cannot be watched was asked.
+    /// Whether the directory can be watched, as far as is known.
+    can_watch: bool,
+    /// When the directory was asked, if it is not watched.
     looked: Option<Instant>,
     is_looking: bool,
     random: u64,
@@ -99,6 +104,59 @@ pub(crate) enum Again<T> {
     At(T),
     /// After waiting for a server. Contains the error of the call.
     Later(CallError),
+}
+
+/// What an attempt to follow a directory has found.
+struct Found {
+    /// `None`: the directory has answered once, and is not watched.
+    watch: Option<Watching>,
+    can_watch: bool,
+}
+
+impl Found {
+    /// Begins to follow the directory, or asks it once. What it says gets into `inbox`.
+    ///
+    /// # Errors
+    /// If the directory does not answer.
+    fn new(
+        asked: &Asked,
+        inbox: &Arc<Mutex<Option<Offers>>>,
+        mut can_watch: bool,
+    ) -> Result<Self, CallError> {
+        let address: Address = asked.address.parse()?;
+        let directory = select::directory(&asked.options)?;
+        if can_watch {
+            let into = Arc::clone(inbox);
+            let watcher = move |offers| {
+                *into.lock() = Some(offers);
+                keeping::wake();
+            };
+            match directory.watch(address.name(), Box::new(watcher)) {
+                Ok(watch) => return Ok(Self { watch: Some(watch), can_watch }),
+                // Any other error may be a passing one.
+                Err(error) => can_watch = error.kind() != Kind::BadName,
+            }
+        }
+        let offers = directory.look_up(address.name())?;
+        *inbox.lock() = Some(offers);
+        Ok(Self { watch: None, can_watch })
+    }
+}
+
+impl State {
+    /// Notes what an attempt to follow the directory has found.
+    fn found(&mut self, found: Result<Found, CallError>) {
+        self.looked = Some(Instant::now());
+        if let Ok(found) = found {
+            (self.watch, self.can_watch) = (found.watch, found.can_watch);
+        }
+    }
+
+    /// Returns when to try again to watch the directory. `None`: it is watched, or cannot be watched.
+    fn watches_again(&self) -> Option<Instant> {
+        let lacks = self.can_watch && self.watch.is_none() && !self.is_looking;
+        self.looked.filter(|_| lacks).map(|at| at + WATCH_EVERY)
+    }
 }
 
 impl Picked<'_> {
@@ -151,8 +209,15 @@ impl Pool {
         let max = options.servers as usize;
         let servers = Servers::new(&balance, options.nearest_first, max, random);
         let turns = Turns::new(|| next(&mut random));
-        let state =
-            State { servers, attempts: 0, watch: None, looked: None, is_looking: false, random };
+        let state = State {
+            servers,
+            attempts: 0,
+            watch: None,
+            can_watch: true,
+            looked: None,
+            is_looking: false,
+            random,
+        };
         let pool = Arc::new_cyclic(|me| Self {
             choice: Choice::from(&balance),
             members: Published::new(Members::default()),
@@ -171,34 +236,19 @@ impl Pool {
             // Such an address is one server. No directory is asked.
             *pool.inbox.lock() = Some(Offers::default());
         } else {
-            pool.follow(&address)?;
+            let found = Found::new(&pool.asked, &pool.inbox, true);
+            if let Err(error) = &found {
+                // The name may be on this machine. And a directory that is away may answer later.
+                let mut nothing = Offers::default();
+                nothing.remark(&error.chain());
+                *pool.inbox.lock() = Some(nothing);
+            }
+            pool.state().found(found);
         }
         keeping::keep(&pool)?;
         pool.wait_for_first(begun)?;
         loads::ask(&pool);
         Ok(pool)
-    }
-
-    /// Begins to follow the directory.
-    fn follow(&self, address: &Address) -> Result<(), CallError> {
-        let directory = select::directory(&self.asked.options)?;
-        let inbox = Arc::clone(&self.inbox);
-        let watched = directory.watch(
-            address.name(),
-            Box::new(move |offers| {
-                *inbox.lock() = Some(offers);
-                keeping::wake();
-            }),
-        );
-        match watched {
-            Ok(watch) => self.state().watch = Some(watch),
-            Err(_) => {
-                let offers = directory.look_up(address.name())?;
-                *self.inbox.lock() = Some(offers);
-                self.state().looked = Some(Instant::now());
-            }
-        }
-        Ok(())
     }
 
     #[track_caller]
@@ -463,7 +513,9 @@ impl Pool {
         let offers = self.inbox.lock().take();
         let mut state = self.state();
         let is_new = offers.is_some();
-        let mut dropped = offers.map_or_else(Vec::new, |offers| state.servers.offered(offers, now));
+        let State { servers, random, .. } = &mut *state;
+        let offered = |offers| servers.offered(offers, now, &mut || next(random));
+        let mut dropped = offers.map_or_else(Vec::new, offered);
         dropped.extend(state.servers.expire(now));
         let published = (is_new || !dropped.is_empty()).then(|| self.publish(&state));
         let short = state.servers.are_many_untried(BINDING_MAX);
@@ -472,12 +524,14 @@ impl Pool {
         state.attempts += due.len();
         let next = state.servers.next_due(state.attempts < BINDING_MAX);
         let (former, is_read) = self.members.collect();
-        let next = next.into_iter().chain(is_read.then(|| now + COLLECT_EVERY)).min();
-        let looks = !due.is_empty() && self.looks_again(&mut state, now);
+        let looks = Self::looks_again(&mut state, now, !due.is_empty());
+        let next = next.into_iter().chain(is_read.then(|| now + COLLECT_EVERY));
+        let next = next.chain(state.watches_again()).min();
+        let can_watch = state.can_watch;
         drop(state);
         drop((dropped, published, former));
         if looks {
-            self.begin_look();
+            self.begin_look(can_watch);
         }
         let limit = self.asked.options.bind_limit;
         let limit = if short { limit.min(SHORT) } else { limit };
@@ -485,27 +539,26 @@ impl Pool {
         next
     }
 
-    /// Returns whether to ask a directory again that cannot be watched, because a server has failed.
-    fn looks_again(&self, state: &mut State, now: Instant) -> bool {
-        let looks = !state.is_looking
-            && state.looked.is_some_and(|at| now.saturating_duration_since(at) >= LOOK_EVERY);
+    /// Returns whether to ask a directory again that is not watched: because a server is not bound (`lacks`), or
+    /// because it may be possible to watch it now.
+    fn looks_again(state: &mut State, now: Instant, lacks: bool) -> bool {
+        let is_due = lacks && state.looked.is_some_and(|at| now >= at + LOOK_EVERY)
+            || state.watches_again().is_some_and(|at| now >= at);
+        let looks = is_due && state.watch.is_none() && !state.is_looking;
         state.is_looking |= looks;
         looks
     }
 
     /// Asks the directory on a thread of its own, because this may wait.
-    fn begin_look(&self) {
+    fn begin_look(&self, can_watch: bool) {
         let (pool, asked) = (Weak::clone(&self.me), Arc::clone(&self.asked));
+        let inbox = Arc::clone(&self.inbox);
         let look = move || {
-            let address: Result<Address, _> = asked.address.parse();
-            let found = address
-                .and_then(|address| select::directory(&asked.options)?.look_up(address.name()));
+            let found = caught(|| Found::new(&asked, &inbox, can_watch));
             let Some(pool) = pool.upgrade() else { return };
-            if let Ok(offers) = found {
-                *pool.inbox.lock() = Some(offers);
-            }
             let mut state = pool.state();
-            (state.is_looking, state.looked) = (false, Some(Instant::now()));
+            state.found(found);
+            state.is_looking = false;
             drop(state);
             keeping::wake();
         };
@@ -522,12 +575,15 @@ impl Pool {
         let (pool, asked) = (Weak::clone(&self.me), Arc::clone(&self.asked));
         let spawned = std::thread::Builder::new().name("peregrine-bind".into()).spawn(move || {
             let limit = until(limit);
-            let result = match offer {
-                Some(offer) => asked.bind_to(&offer, limit),
-                None => asked.bind(limit),
-            };
+            let result = caught(|| {
+                let bound = match offer {
+                    Some(offer) => asked.bind_to(&offer, limit),
+                    None => asked.bind(limit),
+                };
+                bound.map_err(CallError::from)
+            });
             if let Some(pool) = pool.upgrade() {
-                pool.bound(id, result.map_err(CallError::from));
+                pool.bound(id, result);
             }
         });
         if let Err(error) = spawned {
@@ -564,6 +620,14 @@ impl Pool {
         }
         remarks
     }
+}
+
+/// Calls code that may be that of the program, such as a directory. A panic of it is an error.
+fn caught<T>(call: impl FnOnce() -> Result<T, CallError>) -> Result<T, CallError> {
+    std::panic::catch_unwind(core::panic::AssertUnwindSafe(call)).unwrap_or_else(|_| {
+        let text = "a directory or a layer of this program panicked";
+        Err(CallError::not_executed(Kind::Panicked, Phase::Bind, text))
+    })
 }
 
 impl Drop for Pool {

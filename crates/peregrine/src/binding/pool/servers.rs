@@ -29,7 +29,7 @@ pub(super) const PROBATION: Duration = Duration::from_secs(10);
 
 /// How long servers that serve are used although the directory knows no server any more. It may have lost its
 /// data: then the servers register again within this time.
-pub(super) const GRACE: Duration = Duration::from_secs(30);
+pub(super) const GRACE: Duration = Duration::from_secs(90);
 
 /// After this many results within [`PROBATION`] that the client cannot read, a server is left out.
 const STRIKES: u32 = 3;
@@ -155,7 +155,8 @@ pub(super) struct Servers {
     /// The names of the servers, in the order in which they are preferred.
     ranked: Vec<String>,
     used: Vec<Server>,
-    spare: Vec<Offer>,
+    /// The other servers, with the failures that they had when they were used.
+    spare: Vec<(Offer, u32)>,
     next_id: u64,
     /// Since when the directory knows no server.
     emptied: Option<Instant>,
@@ -190,7 +191,12 @@ impl Servers {
     }
 
     /// Takes over what the directory knows now. Returns the members that are dropped.
-    pub(super) fn offered(&mut self, offers: Offers, now: Instant) -> Vec<Arc<Member>> {
+    pub(super) fn offered(
+        &mut self,
+        offers: Offers,
+        now: Instant,
+        random: Random<'_>,
+    ) -> Vec<Arc<Member>> {
         // Two servers cannot be at one place: one of them has ended, or one of them lies.
         let found = Offers::distinct(offers.servers);
         let mut wanted = found.servers;
@@ -220,12 +226,18 @@ impl Servers {
             !server.is_healthy() && preferred.iter().any(|one| one == server.name())
         };
         let wanted_max = self.max + self.used.iter().filter(fails).count();
+        let rank = |server: &Server| self.ranked.iter().position(|one| one == server.name());
+        let serves = |server: &Server| matches!(server.status, Status::Serving(_));
+        let is_preferred = |server: &Server| rank(server).is_some_and(|rank| rank < wanted_max);
+        // Without any of these, the pool goes on looking for others that serve.
+        let looks_further = !self.used.iter().any(|one| is_preferred(one) && serves(one));
         // If the directory knows no server any more, the ones that serve are kept for a time
         // (`expire`): the directory may have lost its data.
         self.used.retain_mut(|server| {
             let is_serving = matches!(server.status, Status::Serving(_));
             let rank = self.ranked.iter().position(|one| one == server.name());
-            let is_wanted = server.is_offered && rank.is_some_and(|rank| rank < wanted_max);
+            let is_preferred = looks_further || rank.is_some_and(|rank| rank < wanted_max);
+            let is_wanted = server.is_offered && is_preferred;
             let stays = is_wanted || is_empty && (is_serving || server.offer.is_none());
             if let (false, Status::Serving(member)) = (stays, &server.status) {
                 dropped.push(Arc::clone(member));
@@ -233,11 +245,17 @@ impl Servers {
             stays
         });
         wanted.retain(|one| !self.used.iter().any(|server| server.offer.as_ref() == Some(one)));
-        self.spare = wanted;
+        let before = core::mem::take(&mut self.spare);
+        let failures = |offer: &Offer| before.iter().find(|one| one.0 == *offer);
+        let with_failures = |offer: Offer| {
+            let failures = failures(&offer).map_or(0, |one| one.1);
+            (offer, failures)
+        };
+        self.spare = wanted.into_iter().map(with_failures).collect();
         if is_empty && self.used.is_empty() {
-            self.push(None, now);
+            self.push(None, 0, now);
         }
-        self.refill(now);
+        self.refill(now, random);
         dropped
     }
 
@@ -258,7 +276,7 @@ impl Servers {
             false
         });
         if self.used.is_empty() {
-            self.push(None, now);
+            self.push(None, 0, now);
         }
         dropped
     }
@@ -269,40 +287,67 @@ impl Servers {
         self.used.iter().any(|server| server.offer.is_some()).then_some(at)
     }
 
-    fn push(&mut self, offer: Option<Offer>, now: Instant) {
+    /// Adds a server that has had this number of failures. It is due now, or after a pause.
+    fn push(&mut self, offer: Option<Offer>, failures: u32, due: Instant) {
         let id = self.next_id;
         self.next_id += 1;
         self.used.push(Server {
             id,
             is_offered: offer.is_some(),
             offer,
-            status: Status::Waiting(now),
-            failures: 0,
+            status: Status::Waiting(due),
+            failures,
             strikes: 0,
-            since: now,
-            not_before: now,
+            since: due,
+            not_before: due,
             failed: None,
         });
     }
 
     /// Uses spare servers in place of those that fail.
-    fn refill(&mut self, now: Instant) {
+    fn refill(&mut self, now: Instant, random: Random<'_>) {
         let healthy = self.used.iter().filter(|server| server.is_healthy()).count();
-        let lacking = self.max.saturating_sub(healthy);
-        let space = (2 * self.max).saturating_sub(self.used.len());
-        for offer in
-            self.spare.drain(..lacking.min(space).min(self.spare.len())).collect::<Vec<_>>()
-        {
-            self.push(Some(offer), now);
+        let mut lacking = self.max.saturating_sub(healthy);
+        while lacking > 0 && !self.spare.is_empty() {
+            if self.used.len() >= 2 * self.max && !self.give_up_for_another() {
+                return;
+            }
+            let (offer, failures) = self.spare.remove(0);
+            let pause = if failures > 0 { pause(failures - 1, random()) } else { Duration::ZERO };
+            self.push(Some(offer), failures, now + pause);
+            lacking -= 1;
         }
     }
 
-    /// Returns the servers to which the pool binds now, at most `count`. They count as being bound.
+    /// Gives up the server with the most failures if the next spare server has clearly fewer. So each server is
+    /// tried now and then, however many are down. Returns whether there is such a server.
+    fn give_up_for_another(&mut self) -> bool {
+        let Some((_, other)) = self.spare.first() else { return false };
+        let is_left_out = |one: &Server| matches!(one.status, Status::Waiting(_));
+        let left_out = self.used.iter().enumerate().filter(|(_, one)| is_left_out(one));
+        let worst = left_out.max_by_key(|(_, one)| one.failures);
+        let Some((at, worst)) = worst.map(|(at, one)| (at, one.failures)) else { return false };
+        if worst <= other + 1 {
+            return false;
+        }
+        let given_up = self.used.remove(at);
+        self.spare.extend(given_up.offer.map(|offer| (offer, given_up.failures)));
+        true
+    }
+
+    /// Returns the servers to which the pool binds now, at most `count`. They count as being bound. The ones
+    /// that have not failed come first.
     pub(super) fn due(&mut self, now: Instant, count: usize) -> Vec<(u64, Option<Offer>)> {
-        let due = self
+        let mut due: Vec<_> = self
             .used
             .iter_mut()
-            .filter(|one| matches!(one.status, Status::Waiting(at) if at <= now));
+            .filter_map(|one| match one.status {
+                Status::Waiting(at) if at <= now => Some((one.failed.is_some(), at, one)),
+                _ => None,
+            })
+            .collect();
+        due.sort_by_key(|(has_failed, at, _)| (*has_failed, *at));
+        let due = due.into_iter().map(|(_, _, server)| server);
         due.take(count)
             .map(|server| {
                 server.status = Status::Binding;
@@ -321,9 +366,10 @@ impl Servers {
         due.filter(|_| is_free).chain(self.expiry()).min()
     }
 
-    /// Returns whether no server serves, and there are more than `count` that may be tried.
+    /// Returns whether no server serves, and there are more than `count` that have not been tried yet.
     pub(super) fn are_many_untried(&self, count: usize) -> bool {
-        self.used.len() > count && self.serving().next().is_none()
+        let untried = self.used.iter().filter(|server| server.failed.is_none()).count();
+        untried > count && self.serving().next().is_none()
     }
 
     /// Notes the result of binding to a server. Returns what is not needed any more.
@@ -346,7 +392,7 @@ impl Servers {
             }
             Err(error) => {
                 server.leave_out(error, now, random);
-                self.refill(now);
+                self.refill(now, random);
             }
         }
         None
@@ -391,9 +437,9 @@ impl Servers {
             self.used.remove(at);
         }
         if self.used.is_empty() && self.spare.is_empty() {
-            self.push(None, now);
+            self.push(None, 0, now);
         }
-        self.refill(now);
+        self.refill(now, random);
         Some(member)
     }
 
@@ -518,7 +564,7 @@ impl Servers {
             let addresses = offer.map(|offer| offer.addresses().to_vec()).unwrap_or_default();
             PoolServer { server: name, addresses, standing, path, reason }
         };
-        let of_spare = |offer: &Offer| PoolServer {
+        let of_spare = |(offer, _): &(Offer, u32)| PoolServer {
             server: offer.server().to_owned(),
             addresses: offer.addresses().to_vec(),
             standing: PoolStanding::Spare,

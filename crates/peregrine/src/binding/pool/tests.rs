@@ -1,5 +1,7 @@
 //! Tests what a pool knows about its servers, without threads and at moments that the test chooses.
 
+use std::collections::HashMap;
+
 use super::members::{Choice, Member, Members, ROUND, Turns};
 use super::servers::{GRACE, PAUSE_MAX, PAUSE_MIN, PROBATION, Servers, pause};
 use super::*;
@@ -34,7 +36,7 @@ impl Case {
     }
 
     fn offered(&mut self, servers: &[&str]) -> usize {
-        self.servers.offered(offers(servers), self.now).len()
+        self.servers.offered(offers(servers), self.now, &mut { LONGEST }).len()
     }
 
     fn due(&mut self) -> Vec<(u64, String)> {
@@ -144,7 +146,7 @@ fn spare_servers_replace_those_that_fail() {
     assert!(case.fail("a", &unreachable()));
     assert_eq!(case.bind(), ["c"]);
     assert!(case.fail("b", &unreachable()) && case.fail("c", &unreachable()));
-    // A pool tries twice as many servers as it uses, and no more.
+    // At a time, a pool tries twice as many servers as it uses, and no more.
     assert_eq!(case.bind(), ["d"]);
     assert!(case.fail("d", &unreachable()));
     assert_eq!(case.bind(), Vec::<String>::new());
@@ -154,10 +156,46 @@ fn spare_servers_replace_those_that_fail() {
 }
 
 #[test]
+fn each_server_is_tried_however_many_are_down() {
+    let names: Vec<_> = (0..20).map(|number| format!("s{number:02}")).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let mut case = Case::new(&Balance::First, 2);
+    case.offered(&names);
+    let mut attempts: HashMap<String, u32> = HashMap::new();
+    let begun = case.now;
+    while case.used().is_empty() {
+        case.now = case.servers.next_due(true).unwrap();
+        for (id, name) in case.due() {
+            *attempts.entry(name.clone()).or_default() += 1;
+            let result = if name == "s19" { Ok(bound()) } else { Err(unreachable()) };
+            case.servers.bound(id, result, case.now, &mut { LONGEST });
+        }
+        assert!(case.now < begun + Duration::from_secs(60), "{attempts:?}");
+    }
+    assert_eq!(case.used(), ["s19"]);
+    // Servers that are down are tried less and less often, also if others were used meanwhile.
+    assert!(attempts.values().all(|one| *one < 10), "{attempts:?}");
+    // The server stays when the directory reports again, until one of the first ones serves.
+    assert_eq!(case.offered(&names), 0);
+    assert_eq!(case.used(), ["s19"]);
+}
+
+#[test]
+fn servers_that_were_not_tried_come_first() {
+    let mut case = Case::new(&Balance::First, 2);
+    case.offered(&["a", "b", "c"]);
+    let due = case.due();
+    case.servers.bound(due[0].0, Err(unreachable()), case.now, &mut { LONGEST });
+    case.now += PAUSE_MAX;
+    let next = case.servers.due(case.now, 1);
+    assert_eq!(next[0].1.as_ref().unwrap().server(), "c");
+}
+
+#[test]
 fn servers_of_one_place_count_once_and_this_is_reported() {
     let mut case = Case::new(&Balance::First, 10);
     let at = |server| Offer::new(server, ["x@h.example.org:1"]).unwrap();
-    case.servers.offered(Offers::of(vec![at("a"), at("b")]), case.now);
+    case.servers.offered(Offers::of(vec![at("a"), at("b")]), case.now, &mut { LONGEST });
     assert_eq!(case.bind(), ["a"]);
     assert_eq!(
         case.servers.remarks,
@@ -237,7 +275,7 @@ fn servers_of_a_low_priority_are_used_only_without_others() {
             Offer::new(server, addresses).unwrap().with_priority(priority)
         };
         let all = vec![at("spare", 20), at("a", 10), at("last", 30), at("b", 10)];
-        case.servers.offered(Offers::of(all), case.now);
+        case.servers.offered(Offers::of(all), case.now, &mut { LONGEST });
         assert_eq!(case.bind().len(), 4);
         assert_eq!(case.used(), ["a", "b"], "{balance:?}");
         assert!(case.fail("a", &unreachable()));
