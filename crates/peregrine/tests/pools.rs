@@ -279,6 +279,81 @@ fn directory_that_forgets_all_servers_ends_no_calls() {
     used(&pool, 1);
 }
 
+/// A directory that panics when it is asked for the second time, and then works.
+#[derive(Debug)]
+struct Fragile(Board, AtomicU64);
+
+impl Directory for Fragile {
+    fn offers(&self, name: &str) -> Result<Vec<Address>, CallError> {
+        self.0.offers(name)
+    }
+    fn describe(&self) -> String {
+        self.0.describe()
+    }
+    fn look_up(&self, name: &str) -> Result<Offers, CallError> {
+        assert!(self.1.fetch_add(1, Ordering::Relaxed) != 1, "a fault of the directory");
+        self.0.look_up(name)
+    }
+}
+
+#[test]
+fn directory_that_panics_is_asked_again() {
+    let _directory = own_directory();
+    let (board, ran, mut all) = desks(1);
+    let fragile = Arc::new(Fragile(board, AtomicU64::new(0)));
+    let options = BindOptions::default().directory(Arc::clone(&fragile));
+    let pool = DeskPool::bind_with("desk", &options).unwrap();
+    assert_eq!(pool.number().unwrap(), 0);
+    all[0].drain();
+    let next = At::new(7, &ran);
+    fragile.0.post([&next]);
+    until("the next server is found", || pool.number().is_ok_and(|number| number == 7));
+    assert!(fragile.1.load(Ordering::Relaxed) >= 3);
+}
+
+/// Returns the number of threads of this process that bind to servers of pools.
+fn binding_threads() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm"));
+    let names = tasks.flatten().filter_map(|task| name(task).ok());
+    names.filter(|name| name.trim() == "peregrine-bind").count()
+}
+
+#[test]
+fn servers_that_come_and_go_disturb_no_call() {
+    let _alone = alone();
+    let _directory = own_directory();
+    let (board, ran, all) = desks(4);
+    let pool = board.pool(Balance::RoundRobin);
+    let ended = AtomicBool::new(false);
+    let made = thread::scope(|scope| {
+        let caller = scope.spawn(|| {
+            let mut calls = 0;
+            while !ended.load(Ordering::Acquire) {
+                pool.count(calls).unwrap();
+                calls += 1;
+            }
+            calls
+        });
+        // The first server stays. The others come and go in all combinations, faster than the pool can bind.
+        for round in 0..500_usize {
+            let is_there = |at: usize| at == 0 || round >> (at - 1) & 1 == 1;
+            board.post(all.iter().enumerate().filter(|(at, _)| is_there(*at)).map(|one| one.1));
+            assert!(binding_threads() <= 8);
+            if round % 10 == 0 {
+                thread::sleep(Duration::from_millis(2));
+            }
+        }
+        board.post(&all);
+        ended.store(true, Ordering::Release);
+        caller.join().unwrap()
+    });
+    let counts = ran.counts.lock().unwrap();
+    assert!(counts.len() as u64 == made && counts.values().all(|count| *count == 1));
+    drop(counts);
+    used(&pool, 4);
+}
+
 #[test]
 fn server_that_returns_is_used_again() {
     let _directory = own_directory();

@@ -224,7 +224,7 @@ fn schedule(rate: u32, shared: &Arc<Shared>, runtime: &Handle, is_over: impl Fn(
         }
         let pooled = Arc::clone(&shared);
         runtime.spawn(async move {
-            let failure = shared.get_or_put(chosen).await;
+            let failure = shared.call_the_store(chosen).await;
             shared.measured().store.record(since(moment), failure);
             shared.in_flight.fetch_sub(1, Ordering::Relaxed);
         });
@@ -292,7 +292,7 @@ impl Shared {
     }
 
     /// Gets or puts the value of a key. Returns the kind of the failure, if it fails.
-    async fn get_or_put(&self, chosen: u64) -> Option<String> {
+    async fn call_the_store(&self, chosen: u64) -> Option<String> {
         let at = (chosen >> 8) as usize % self.acknowledged.len();
         let key = key(at);
         if chosen.is_multiple_of(2) {

@@ -554,13 +554,15 @@ impl Pool {
         let (pool, asked) = (Weak::clone(&self.me), Arc::clone(&self.asked));
         let inbox = Arc::clone(&self.inbox);
         let look = move || {
-            let found = caught(|| Found::new(&asked, &inbox, can_watch));
-            let Some(pool) = pool.upgrade() else { return };
-            let mut state = pool.state();
-            state.found(found);
-            state.is_looking = false;
-            drop(state);
-            keeping::wake();
+            let mut finding = Finding::new(|found| {
+                let Some(pool) = pool.upgrade() else { return };
+                let mut state = pool.state();
+                state.found(found);
+                state.is_looking = false;
+                drop(state);
+                keeping::wake();
+            });
+            finding.found = Some(Found::new(&asked, &inbox, can_watch));
         };
         let spawned = std::thread::Builder::new().name("peregrine-bind".into()).spawn(look);
         if spawned.is_err() {
@@ -574,17 +576,17 @@ impl Pool {
         // The thread does not keep the pool: it may be dropped meanwhile.
         let (pool, asked) = (Weak::clone(&self.me), Arc::clone(&self.asked));
         let spawned = std::thread::Builder::new().name("peregrine-bind".into()).spawn(move || {
-            let limit = until(limit);
-            let result = caught(|| {
-                let bound = match offer {
-                    Some(offer) => asked.bind_to(&offer, limit),
-                    None => asked.bind(limit),
-                };
-                bound.map_err(CallError::from)
+            let mut finding = Finding::new(|result| {
+                if let Some(pool) = pool.upgrade() {
+                    pool.bound(id, result);
+                }
             });
-            if let Some(pool) = pool.upgrade() {
-                pool.bound(id, result);
-            }
+            let limit = until(limit);
+            let bound = match offer {
+                Some(offer) => asked.bind_to(&offer, limit),
+                None => asked.bind(limit),
+            };
+            finding.found = Some(bound.map_err(CallError::from));
         });
         if let Err(error) = spawned {
             let what = "cannot start the thread that binds";
@@ -622,12 +624,26 @@ impl Pool {
     }
 }
 
-/// Calls code that may be that of the program, such as a directory. A panic of it is an error.
-fn caught<T>(call: impl FnOnce() -> Result<T, CallError>) -> Result<T, CallError> {
-    std::panic::catch_unwind(core::panic::AssertUnwindSafe(call)).unwrap_or_else(|_| {
-        let text = "a directory or a layer of this program panicked";
-        Err(CallError::not_executed(Kind::Panicked, Phase::Bind, text))
-    })
+/// Hands over what a thread has found, also if code of the program has panicked in it: a directory, or a layer.
+struct Finding<T, F: FnMut(Result<T, CallError>)> {
+    found: Option<Result<T, CallError>>,
+    hand_over: F,
+}
+
+impl<T, F: FnMut(Result<T, CallError>)> Finding<T, F> {
+    const fn new(hand_over: F) -> Self {
+        Self { found: None, hand_over }
+    }
+}
+
+impl<T, F: FnMut(Result<T, CallError>)> Drop for Finding<T, F> {
+    fn drop(&mut self) {
+        let panicked = || {
+            let text = "a directory or a layer of this program panicked";
+            Err(CallError::not_executed(Kind::Panicked, Phase::Bind, text))
+        };
+        (self.hand_over)(self.found.take().unwrap_or_else(panicked));
+    }
 }
 
 impl Drop for Pool {
