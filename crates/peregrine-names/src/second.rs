@@ -53,7 +53,7 @@ impl Asked {
         }
         match &self.caller {
             Some(caller) if caller.is_cancelled() => Err(Failure::new(
-                Kind::Cancelled,
+                Kind::TimedOut,
                 "the caller has given up before the call was made",
             )),
             _ => Ok(()),
@@ -166,9 +166,13 @@ impl Shared {
         let mut last: Option<Kind> = None;
         let mut refused: Option<Kind> = None;
         let mut look_ups = LookUps::default();
-        for offer in offers.servers.iter().take(SERVERS_MAX) {
+        'servers: for offer in offers.servers.iter().take(SERVERS_MAX) {
             for (number, listed) in offer.addresses().iter().enumerate() {
-                asked.check()?;
+                if let Err(failure) = asked.check() {
+                    last = Some(failure.kind());
+                    reasons.insert(0, failure.text);
+                    break 'servers;
+                }
                 let allowed = match asked.access.allowed(listed, &mut look_ups) {
                     Ok(allowed) => allowed,
                     Err(failure) => {
