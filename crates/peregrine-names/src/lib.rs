@@ -59,6 +59,7 @@ mod client;
 mod follow;
 mod interface;
 mod keeper;
+mod memory;
 mod second;
 mod service;
 mod shares;

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::access::{Access, LookUps};
 use crate::interface::{Failure, Interface, Returned};
+use crate::memory::is_compact;
 use crate::service::Shared;
 use crate::shares::{Holder, Share};
 
@@ -266,6 +267,15 @@ impl Shared {
             return Err(Failure::new(Kind::NoSuchProcedure, text));
         };
         refuse_streams(procedure)?;
+        let most = self.bindings.message_bytes;
+        if described.message_bytes() > most && !is_compact(described, procedure) {
+            let text = format!(
+                "`{}` returns many values, and messages of its interface may have more than {most} bytes: \
+                 call the server directly",
+                procedure.name
+            );
+            return Err(Failure::new(Kind::TooLarge, text));
+        }
         let slots = Slots::read_within(described, procedure, given, self.limits.result_bytes);
         let mut slots =
             slots.map_err(|error| Failure::new(Kind::BadArguments, error.to_string()))?;

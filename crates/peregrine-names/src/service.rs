@@ -112,9 +112,10 @@ impl NameService {
     /// memory as the text.
     ///
     /// The buffers that a procedure fills have at most this size together. A server's message may have as many
-    /// bytes, or as many as its interface declares, up to [`limits::MESSAGE_BYTES`]. Its values may need some
-    /// 70 times as much memory as the message, before they are converted. So a directory should name only
-    /// servers that do not attack the name service.
+    /// bytes, and its values may need some 250 times as much memory, before they are converted. If the
+    /// interface declares larger messages, they may have up to [`limits::MESSAGE_BYTES`], but only for
+    /// procedures that return a few texts, numbers and sequences of plain values. These need little more
+    /// memory than their message. So a directory should name only servers that do not attack the name service.
     #[must_use]
     pub const fn result_bytes(mut self, most: usize) -> Self {
         self.limits.result_bytes = most;
