@@ -64,7 +64,8 @@ Endless#3 = struct {0: option<Endless#3>}
 Wide#4 = struct {0: tuple<Wide5#5, Wide5#5, Wide5#5, Wide5#5>}
 Wide5#5 = struct {0: tuple<Wide6#6, Wide6#6, Wide6#6, Wide6#6>}
 Wide6#6 = struct {0: tuple<Wide7#7, Wide7#7, Wide7#7, Wide7#7>}
-Wide7#7 = struct {0: tuple<text, text, text, text, text, text, text, text, text>}
+Wide7#7 = struct {0: tuple<Wide8#8, Wide8#8, Wide8#8, Wide8#8>}
+Wide8#8 = struct {0: tuple<text, text, text, text>}
 ",
         )
         .unwrap();

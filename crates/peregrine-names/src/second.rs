@@ -82,6 +82,21 @@ const fn is_gone(kind: Kind) -> bool {
     matches!(kind, Kind::ServerGone | Kind::Withdrawn | Kind::Unreachable)
 }
 
+/// Returns whether a failure may only say that the description of the server is an old one.
+fn is_of_description(failure: &Failure) -> bool {
+    !failure.may_have_executed
+        && matches!(failure.kind(), Kind::NoSuchProcedure | Kind::BadArguments)
+}
+
+/// # Errors
+/// If the server of a binding has ended. Another one, with another interface, may be at its address now. Over
+/// UDP, nothing else shows this before a call is made.
+fn check_server(asked: &Asked, client: &GenericClient) -> Result<(), Failure> {
+    let until = asked.until.min(Instant::now() + ATTEMPT_LIMIT);
+    let pinged = client.with_limit(Limit::Until(until)).binding().ping();
+    pinged.map_err(|error| Failure::before(&error))
+}
+
 impl Shared {
     /// Calls a procedure of a server of a name.
     pub(crate) fn second_call(
@@ -109,7 +124,11 @@ impl Shared {
             return Err(Failure::new(Kind::BadArguments, text));
         };
         let made = self.at_servers(name, &asked, |client, address| {
-            self.attempt(&asked, client, address, procedure, &given)
+            let made = self.attempt(&asked, client, address, procedure, &given);
+            if made.as_ref().is_err_and(is_of_description) {
+                check_server(&asked, client)?;
+            }
+            made
         });
         drop(permit);
         made
@@ -141,6 +160,7 @@ impl Shared {
         let asked = Asked::new(self.limits.time);
         let _permit = self.permit(&asked)?;
         self.at_servers(name, &asked, |client, address| {
+            check_server(&asked, client)?;
             let json = client.described().to_json().to_string();
             let most = self.limits.result_bytes;
             if json.len() > most {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use peregrine::directory::{self, Directory, Offer, Tree};
 use peregrine::interface::Described;
-use peregrine::{CallError, Executed, ExportOptions, Kind, Server};
+use peregrine::{CallError, Executed, ExportOptions, Kind, Server, interface};
 use peregrine_names::{Lookup, NameService, Names};
 use support::{
     Counter, LIMIT, Role, ShopServer, Table, client, failed, role, role_words, serve, service,
@@ -238,14 +238,8 @@ fn number_of_bindings_is_bounded_and_all_names_can_be_called() {
             r#"{"result":2}"#
         );
     }
-    let bindings = || {
-        let stat = |shop: &(peregrine::Running, String)| {
-            let stat = shop.0.stat();
-            stat.exports.iter().map(|export| export.bindings).sum::<u64>()
-        };
-        shops.iter().map(stat).sum::<u64>()
-    };
-    until("at most two bindings are left", || bindings() <= 2);
+    let all = || shops.iter().map(|(running, _)| bindings(running)).sum::<u64>();
+    until("at most two bindings are left", || all() <= 2);
 }
 
 #[test]
@@ -465,6 +459,59 @@ fn restarted_server_is_called_at_the_same_address() {
     first.stop();
     let (_second, _) = shop(&endpoint, &Counter::default());
     assert_eq!(add().unwrap(), r#"{"result":2}"#);
+}
+
+#[interface]
+trait Depot {
+    fn weigh(&self, what: &str) -> peregrine::Result<u32>;
+    fn buy(&self, count: u32) -> peregrine::Result<u32>;
+}
+
+struct Scales;
+
+impl Depot for Scales {
+    fn weigh(&self, what: &str) -> peregrine::Result<u32> {
+        Ok(what.len() as u32)
+    }
+    fn buy(&self, count: u32) -> peregrine::Result<u32> {
+        Ok(count)
+    }
+}
+
+#[test]
+fn interface_of_a_replaced_server_is_read_again() {
+    for scheme in ["udp", "tcp"] {
+        let table = Table::default();
+        let (first, address) = shop(&format!("{scheme}:127.0.0.1:0"), &Counter::default());
+        table.set("shop", &[&address]);
+        let (_running, [_, tcp, _]) = serve(service(&table));
+        let names = client(&tcp);
+        let endpoint = first.addresses()[0].to_string();
+        let mut first = Some(first);
+        let mut second = None;
+        let replace = |first: &mut Option<peregrine::Running>| {
+            if let Some(first) = first.take() {
+                first.stop();
+            }
+            let options = ExportOptions::default().networks_only();
+            let server = Server::new().export_with("shop", DepotServer::new(Scales), options);
+            server.unwrap().listen(&endpoint).unwrap().spawn().unwrap()
+        };
+        for (procedure, arguments, json) in [
+            ("weigh", r#"{"what": "tea"}"#, r#"{"result":3}"#),
+            ("buy", r#"{"count": 2}"#, r#"{"result":2}"#),
+        ] {
+            if let Some(second) = second.take() {
+                peregrine::Running::stop(second);
+                first = Some(shop(&endpoint, &Counter::default()).0);
+            }
+            assert!(names.describe("shop").unwrap().json.contains("sort"));
+            second = Some(replace(&mut first));
+            let returned = names.call("shop", procedure, arguments);
+            assert_eq!(returned.unwrap().json, json, "{procedure} over {scheme}");
+            assert!(names.describe("shop").unwrap().json.contains("weigh"));
+        }
+    }
 }
 
 #[test]
