@@ -38,13 +38,14 @@ struct ServeNames {
     /// Allow calls of every user of this machine, not only of the user that runs the server
     #[arg(long)]
     public: bool,
-    /// Maximum number of calls of servers that run at a time; with 0, the server only finds servers
+    /// Maximum number of calls of servers that run at a time, of which one caller gets at most half; with 0,
+    /// the server only finds servers
     #[arg(long, value_name = "N", default_value_t = 32)]
     calls: u16,
     /// Maximum number of bindings to servers
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = value_parser!(u16).range(1..))]
     bindings: u16,
-    /// Time limit of a call whose caller gives none, such as 500ms or 2s
+    /// Time limit of a call, such as 500ms or 2s; a caller may give a shorter one
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time)]
     limit: Duration,
     /// Also listen on a port, such as tcp:127.0.0.1:7000 (port 0: any); can be repeated
@@ -67,8 +68,9 @@ Clients:
   peregrine call --via names@HOST:PORT NAME PROCEDURE    let the name service make the call
 
 A call that the name service makes never has more rights than its caller: the server does not see who
-calls, and only the user of the name service itself reaches servers by a path that shows the user.
-Callers on other machines reach no loopback address.";
+calls, and only the user of the name service itself reaches servers by local paths, which show the user.
+This needs a name service without supplementary groups. Callers on other machines reach no loopback
+address. No call uses raw Ethernet.";
 
 /// Runs a command of `directory`.
 pub(crate) fn run(command: &DirectoryCommand, format: Format) -> Result<(), Failure> {

@@ -4,6 +4,10 @@ mod sandbox;
 
 use std::fs;
 
+use peregrine::{ExportOptions, Kind, Server};
+use peregrine_names::{
+    Failure, Interface, Known, Lookup, LookupServer, NamesError, Page, Returned,
+};
 use rustix::process::Signal;
 use sandbox::{Done, Process, Sandbox};
 use serde_json::{Value, json};
@@ -99,6 +103,42 @@ fn failures_say_whether_the_second_call_was_executed() {
     assert_eq!(stopped.code(), Some(0));
     let away = world.run(&["call", "papers", "size", "path=hello"]);
     assert_eq!(away.code, 3, "{away:?}");
+}
+
+/// A name service that never knows whether what it did was executed.
+struct Doubtful;
+
+fn doubtful<T>() -> Result<T, NamesError> {
+    let (may_have_executed, kind) = (true, Kind::TimedOut.number());
+    Err(Failure { may_have_executed, kind, text: "it is not known".to_owned() }.into())
+}
+
+impl Lookup for Doubtful {
+    fn resolve(&self, _: &str) -> Result<Known, NamesError> {
+        doubtful()
+    }
+    fn names(&self, _: &str, _: u32) -> Result<Page, NamesError> {
+        doubtful()
+    }
+    fn describe(&self, _: &str) -> Result<Interface, NamesError> {
+        doubtful()
+    }
+    fn call(&self, _: &str, _: &str, _: &str) -> Result<Returned, NamesError> {
+        doubtful()
+    }
+}
+
+#[test]
+fn call_whose_interface_cannot_be_read_was_not_executed() {
+    let options = ExportOptions::default().networks_only();
+    let server = Server::new().export_with("names", LookupServer::new(Doubtful), options).unwrap();
+    let running = server.listen("tcp:127.0.0.1:0").unwrap().spawn().unwrap();
+    let via = format!("{}/names", running.addresses()[0]);
+    let client = Sandbox::new();
+    let done = client.run(&["call", "papers", "size", "path=hello", "--via", &via]);
+    assert_eq!(done.code, 3, "{done:?}");
+    assert!(done.err.contains("reading the interface of `papers`"), "{done:?}");
+    assert!(done.err.contains("not executed"), "{done:?}");
 }
 
 #[test]

@@ -69,11 +69,12 @@ fn address_of(text: &str) -> Result<String, CallError> {
 pub struct Names {
     pub(crate) address: String,
     pub(crate) options: BindOptions,
-    state: Mutex<State>,
+    /// The watches keep what they learn here, too.
+    pub(crate) state: Arc<Mutex<State>>,
 }
 
 #[derive(Default)]
-struct State {
+pub(crate) struct State {
     client: Option<LookupClient>,
     known: HashMap<String, (Offers, Instant)>,
     names: Option<Vec<String>>,
@@ -98,11 +99,11 @@ impl Names {
         // The address leads to the name service without a directory. Otherwise, the directory that the
         // environment selects could be this one.
         let options = options.directory(Nowhere);
-        Ok(Self { address: address.to_owned(), options, state: Mutex::default() })
+        Ok(Self { address: address.to_owned(), options, state: Arc::default() })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Returns the client of the name service, for calls of this thread.
@@ -152,18 +153,6 @@ impl Names {
         silent.map(|(_, why)| why.clone())
     }
 
-    /// Keeps an answer.
-    pub(crate) fn keep(&self, name: &str, offers: &Offers, is_ordered: bool) {
-        let mut state = self.state();
-        state.is_unordered = !is_ordered;
-        if state.known.len() >= KNOWN_MAX && !state.known.contains_key(name) {
-            let oldest = state.known.iter().min_by_key(|(_, (_, at))| *at);
-            let oldest = oldest.map(|(name, _)| name.clone());
-            oldest.map(|oldest| state.known.remove(&oldest));
-        }
-        state.known.insert(name.to_owned(), (offers.clone(), Instant::now()));
-    }
-
     /// Returns the last answer, with its age.
     fn last(&self, name: &str, why: &str) -> Option<Offers> {
         let (mut offers, at) = self.state().known.get(name)?.clone();
@@ -172,6 +161,22 @@ impl Names {
             .remark(&format!("the name service at {} does not know more now: {why}", self.address));
         Some(offers)
     }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Keeps an answer about a name.
+pub(crate) fn keep(state: &Mutex<State>, name: &str, offers: &Offers, is_ordered: bool) {
+    let mut state = lock(state);
+    state.is_unordered = !is_ordered;
+    if state.known.len() >= KNOWN_MAX && !state.known.contains_key(name) {
+        let oldest = state.known.iter().min_by_key(|(_, (_, at))| *at);
+        let oldest = oldest.map(|(name, _)| name.clone());
+        oldest.map(|oldest| state.known.remove(&oldest));
+    }
+    state.known.insert(name.to_owned(), (offers.clone(), Instant::now()));
 }
 
 /// Returns the number of name services through which a call of this thread comes, as metadata. `None`: the
@@ -198,7 +203,7 @@ impl Directory for Names {
         match self.ask(|client| client.resolve(name)) {
             Ok(known) => {
                 let offers = known.to_offers();
-                self.keep(name, &offers, known.is_ordered);
+                keep(&self.state, name, &offers, known.is_ordered);
                 Ok(offers)
             }
             Err(error) => self.last(name, &error.chain()).ok_or(error),

@@ -12,7 +12,7 @@ use std::thread::{self, Thread, ThreadId};
 use peregrine::directory::{Offers, Standing, Watcher};
 use peregrine::{Address, BindOptions, CallError, Executed, Kind, Phase, Sink};
 
-use crate::client::{HOPS, Names, hops};
+use crate::client::{self, HOPS, Names, hops};
 use crate::interface::{NameWatchAsync, NameWatchAsyncClient, NameWatchClient, watch_name};
 
 /// The pauses after attempts without an answer.
@@ -83,6 +83,19 @@ struct Place {
     options: BindOptions,
     hops: Option<String>,
     name: String,
+    /// Where the client keeps what is known.
+    state: Arc<Mutex<client::State>>,
+}
+
+/// Returns the address of the watches of the name service at `address`.
+fn watch_address(address: &Address) -> String {
+    let (export, text) = (watch_name(address.name()), address.to_string());
+    let scheme = address.path().and_then(|_| text.split_once(':'));
+    let scheme = scheme.map_or_else(String::new, |(scheme, _)| format!("{scheme}:"));
+    match address.place() {
+        Some(place) => format!("{scheme}{export}@{place}"),
+        None => format!("{scheme}{export}"),
+    }
 }
 
 /// Begins to follow a name.
@@ -90,11 +103,9 @@ struct Place {
 /// # Errors
 /// If no thread can be started.
 pub(crate) fn begin(names: &Names, name: &str, watcher: Watcher) -> Result<Standing, CallError> {
-    let address: Address = names.address.parse()?;
-    let export = watch_name(address.name());
-    let address = names.address.replacen(address.name(), &export, 1);
+    let address = watch_address(&names.address.parse()?);
     let (options, name) = (names.options.clone(), name.to_owned());
-    let place = Place { address, options, hops: hops(), name };
+    let place = Place { address, options, hops: hops(), name, state: Arc::clone(&names.state) };
     let watch = Arc::<Watch>::default();
     let own = Arc::clone(&watch);
     let thread = thread::Builder::new().name("peregrine-watch".to_owned());
@@ -149,7 +160,9 @@ fn attempt(
         if watch.is_ended() {
             return ControlFlow::Break(());
         }
-        seen(known.to_offers());
+        let offers = known.to_offers();
+        client::keep(&place.state, &place.name, &offers, known.is_ordered);
+        seen(offers);
         ControlFlow::Continue(())
     });
     let mut call = pin!(client.watch(&place.name, sink));
@@ -173,5 +186,25 @@ struct Unparks(Thread);
 impl Wake for Unparks {
     fn wake(self: Arc<Self>) {
         self.0.unpark();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn watches_are_at_the_place_of_the_name_service() {
+        for (address, watches) in [
+            ("names", "names.watch"),
+            ("local:names", "local:names.watch"),
+            ("names@names.example.org", "names.watch@names.example.org:7193"),
+            ("tcp:names@names.example.org:7000", "tcp:names.watch@names.example.org:7000"),
+            ("tcp:names.example.org:7000/names", "tcp:names.watch@names.example.org:7000"),
+            ("udp:[::1]:7000/udp", "udp:udp.watch@[::1]:7000"),
+        ] {
+            let found = watch_address(&address.parse().unwrap());
+            assert_eq!(found.parse::<Address>().unwrap(), watches.parse().unwrap(), "{address}");
+        }
     }
 }

@@ -160,6 +160,12 @@ impl Failure {
         Self { may_have_executed: false, kind: kind.number(), text: text.into() }
     }
 
+    /// Returns the failure of a step before the second call, such as a look-up. The second call was not made,
+    /// whatever the error says of this step.
+    pub(crate) fn before(error: &CallError) -> Self {
+        Self::new(error.kind(), error.chain())
+    }
+
     /// Returns the kind of the failure. A kind of a later release is [`Kind::Relayed`].
     pub fn kind(&self) -> Kind {
         Kind::from_number(self.kind).unwrap_or(Kind::Relayed)

@@ -44,8 +44,8 @@
 //!
 //! The second call never has more rights than the caller of the name service has itself. The name service
 //! shows no identity to the server. It uses a path on which the server sees the user of the name service only
-//! for a caller that is the same user on the same machine. For callers on other machines, it calls no
-//! loopback address, because they could not. So a server whose procedures are limited to users, groups or
+//! for a caller that is the same user on the same machine, and only if the name service has no supplementary
+//! groups. For callers on other machines, it calls no loopback address, because they could not. So a server whose procedures are limited to users, groups or
 //! identities refuses the second call, and the caller has to make the call itself.
 //!
 //! # At most once
@@ -59,8 +59,10 @@ mod client;
 mod follow;
 mod interface;
 mod keeper;
+mod memory;
 mod second;
 mod service;
+mod shares;
 mod watching;
 
 pub use client::{Names, install, install_with};

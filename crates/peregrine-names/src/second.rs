@@ -2,7 +2,6 @@
 
 use core::time::Duration;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use peregrine::directory::Offer;
@@ -11,9 +10,11 @@ use peregrine::json::{Bytes, Slots};
 use peregrine::{CallError, Caller, Dynamic, Executed, GenericClient, Kind, Limit, Sink, caller};
 use serde_json::Value;
 
-use crate::access::Access;
+use crate::access::{Access, LookUps};
 use crate::interface::{Failure, Interface, Returned};
+use crate::memory::is_compact;
 use crate::service::Shared;
+use crate::shares::{Holder, Share};
 
 /// The number of servers that are tried for one call.
 const SERVERS_MAX: usize = 3;
@@ -21,18 +22,6 @@ const SERVERS_MAX: usize = 3;
 const BIND_LIMIT: Duration = Duration::from_secs(3);
 /// The same, if another address can be tried.
 const ATTEMPT_LIMIT: Duration = Duration::from_secs(1);
-
-/// The longest time that a second call may take, whatever its caller says.
-const TIME_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
-
-/// One of the second calls that may run at the same time.
-struct Permit<'a>(&'a AtomicUsize);
-
-impl Drop for Permit<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
 
 /// The caller for whom a second call is made.
 struct Asked {
@@ -43,15 +32,33 @@ struct Asked {
 }
 
 impl Asked {
+    /// `limit` is the longest time that a call may take, also if its caller would wait longer.
     fn new(limit: Duration) -> Self {
         let caller = caller();
         let access = Access::of(caller.as_ref());
-        let limit = caller.as_ref().and_then(Caller::remaining).unwrap_or(limit);
-        Self { caller, access, until: Instant::now() + limit.min(TIME_MAX) }
+        let remaining = caller.as_ref().and_then(Caller::remaining);
+        let limit = remaining.map_or(limit, |remaining| remaining.min(limit));
+        Self { caller, access, until: Instant::now() + limit }
     }
 
     fn left(&self) -> Duration {
         self.until.saturating_duration_since(Instant::now())
+    }
+
+    /// # Errors
+    /// If nothing waits for the call any more. It has not been made.
+    fn check(&self) -> Result<(), Failure> {
+        if self.left().is_zero() {
+            let text = "no time was left to find a server that can be called";
+            return Err(Failure::new(Kind::TimedOut, text));
+        }
+        match &self.caller {
+            Some(caller) if caller.is_cancelled() => Err(Failure::new(
+                Kind::TimedOut,
+                "the caller has given up before the call was made",
+            )),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -75,6 +82,21 @@ const fn is_gone(kind: Kind) -> bool {
     matches!(kind, Kind::ServerGone | Kind::Withdrawn | Kind::Unreachable)
 }
 
+/// Returns whether a failure may only say that the description of the server is an old one.
+fn is_of_description(failure: &Failure) -> bool {
+    !failure.may_have_executed
+        && matches!(failure.kind(), Kind::NoSuchProcedure | Kind::BadArguments)
+}
+
+/// # Errors
+/// If the server of a binding has ended. Another one, with another interface, may be at its address now. Over
+/// UDP, nothing else shows this before a call is made.
+fn check_server(asked: &Asked, client: &GenericClient) -> Result<(), Failure> {
+    let until = asked.until.min(Instant::now() + ATTEMPT_LIMIT);
+    let pinged = client.with_limit(Limit::Until(until)).binding().ping();
+    pinged.map_err(|error| Failure::before(&error))
+}
+
 impl Shared {
     /// Calls a procedure of a server of a name.
     pub(crate) fn second_call(
@@ -83,10 +105,7 @@ impl Shared {
         procedure: &str,
         arguments: &str,
     ) -> Result<Returned, Failure> {
-        if !self.limits.has_calls {
-            let text = "this name service makes no calls: bind to the addresses that it finds";
-            return Err(Failure::new(Kind::Denied, text));
-        }
+        self.check_calls()?;
         let most = self.limits.arguments_bytes;
         if arguments.len() > most {
             let text = format!(
@@ -94,12 +113,8 @@ impl Shared {
             );
             return Err(Failure::new(Kind::TooLarge, text));
         }
-        let permit = Permit(&self.running);
-        if self.running.fetch_add(1, Ordering::Relaxed) >= self.limits.calls {
-            let text =
-                "the name service makes as many calls as it may: repeat the call after a pause";
-            return Err(Failure::new(Kind::Overloaded, text));
-        }
+        let asked = Asked::new(self.limits.time);
+        let permit = self.permit(&asked)?;
         let given = serde_json::from_str(arguments);
         let Ok(Value::Object(given)) = given else {
             let why =
@@ -108,18 +123,44 @@ impl Shared {
                 format!("arguments: expected a JSON object with the names of arguments: {why}");
             return Err(Failure::new(Kind::BadArguments, text));
         };
-        let asked = Asked::new(self.limits.time);
         let made = self.at_servers(name, &asked, |client, address| {
-            self.attempt(&asked, client, address, procedure, &given)
+            let made = self.attempt(&asked, client, address, procedure, &given);
+            if made.as_ref().is_err_and(is_of_description) {
+                check_server(&asked, client)?;
+            }
+            made
         });
         drop(permit);
         made
     }
 
-    /// Returns the interface of a server of a name.
+    /// # Errors
+    /// If the name service reaches no servers for its callers.
+    fn check_calls(&self) -> Result<(), Failure> {
+        if self.limits.has_calls {
+            return Ok(());
+        }
+        let text = "this name service makes no calls: bind to the addresses that it finds";
+        Err(Failure::new(Kind::Denied, text))
+    }
+
+    /// Returns one of the permits of calls that may run at the same time.
+    fn permit(&self, asked: &Asked) -> Result<Share<'_>, Failure> {
+        let permit = self.running.take(Holder::of(asked.caller.as_ref()));
+        permit.ok_or_else(|| {
+            let text = "the name service makes as many calls as it may, or as many as it may for one \
+                        caller: repeat the call after a pause";
+            Failure::new(Kind::Overloaded, text)
+        })
+    }
+
+    /// Returns the interface of a server of a name. To read it, the name service calls the server.
     pub(crate) fn interface_of(&self, name: &str) -> Result<Interface, Failure> {
-        let asked = Asked::new(BIND_LIMIT);
+        self.check_calls()?;
+        let asked = Asked::new(self.limits.time);
+        let _permit = self.permit(&asked)?;
         self.at_servers(name, &asked, |client, address| {
+            check_server(&asked, client)?;
             let json = client.described().to_json().to_string();
             let most = self.limits.result_bytes;
             if json.len() > most {
@@ -138,44 +179,50 @@ impl Shared {
         asked: &Asked,
         attempt: impl Fn(&GenericClient, &str) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        let mut offers = self.directory.look_up(name).map_err(|error| Failure::from(&error))?;
+        let mut offers = self.directory.look_up(name).map_err(|error| Failure::before(&error))?;
         let count = offers.servers.len();
         offers.servers.rotate_left(self.first_of(count));
         offers.servers.sort_by_key(Offer::priority);
         let mut reasons: Vec<String> = Vec::new();
-        let mut last: Option<Failure> = None;
-        let mut tried = 0;
-        for offer in &offers.servers {
-            let mut addresses = Vec::new();
-            for address in offer.addresses() {
-                match asked.access.allowed(address) {
-                    Ok(allowed) => addresses.extend(allowed),
-                    Err(why) => reasons.push(why),
+        let mut last: Option<Kind> = None;
+        let mut refused: Option<Kind> = None;
+        let mut look_ups = LookUps::default();
+        'servers: for offer in offers.servers.iter().take(SERVERS_MAX) {
+            for (number, listed) in offer.addresses().iter().enumerate() {
+                if let Err(failure) = asked.check() {
+                    last = Some(failure.kind());
+                    reasons.insert(0, failure.text);
+                    break 'servers;
                 }
-            }
-            if addresses.is_empty() {
-                continue;
-            }
-            for (number, address) in addresses.iter().enumerate() {
-                let is_last = number + 1 == addresses.len();
-                let limit = if is_last { BIND_LIMIT } else { ATTEMPT_LIMIT };
-                match self.at(asked, address, limit, &attempt) {
-                    Ok(made) => return Ok(made),
-                    Err(failure) if may_be_repeated(&failure) && !asked.left().is_zero() => {
-                        reasons.push(format!("{address}: {failure}"));
-                        last = Some(failure);
+                let allowed = match asked.access.allowed(listed, &mut look_ups) {
+                    Ok(allowed) => allowed,
+                    Err(failure) => {
+                        // A host that was not found may be a server that could be called.
+                        if refused.is_none() || failure.kind() == Kind::Unreachable {
+                            refused = Some(failure.kind());
+                        }
+                        reasons.push(failure.text);
+                        continue;
                     }
-                    Err(failure) => return Err(failure),
+                };
+                let has_more = number + 1 < offer.addresses().len();
+                for (number, address) in allowed.iter().enumerate() {
+                    let is_last = number + 1 == allowed.len() && !has_more;
+                    let limit = if is_last { BIND_LIMIT } else { ATTEMPT_LIMIT };
+                    match self.at(asked, address, limit, &attempt) {
+                        Ok(made) => return Ok(made),
+                        Err(failure) if may_be_repeated(&failure) && !asked.left().is_zero() => {
+                            reasons.push(format!("{address}: {failure}"));
+                            last = Some(failure.kind());
+                        }
+                        Err(failure) => return Err(failure),
+                    }
                 }
-            }
-            tried += 1;
-            if tried == SERVERS_MAX {
-                break;
             }
         }
         let describe = self.directory.describe();
-        let kind = match &last {
-            Some(last) => last.kind(),
+        let kind = match last.or(refused) {
+            Some(kind) => kind,
             None if count == 0 => Kind::NotFound,
             None => Kind::Denied,
         };
@@ -201,16 +248,13 @@ impl Shared {
         attempt: impl Fn(&GenericClient, &str) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         loop {
+            asked.check()?;
             let limit = limit.min(asked.left());
-            if limit.is_zero() {
-                let text = format!("no time was left to bind to {address}");
-                return Err(Failure::new(Kind::TimedOut, text));
-            }
             let bound = self.bindings.at(asked.access, address, limit);
-            // No call was made, whatever the error says of the request to bind.
-            let (client, was_bound): (Arc<GenericClient>, bool) = bound
-                .map_err(|error| Failure { may_have_executed: false, ..Failure::from(&error) })?;
+            let (client, was_bound): (Arc<GenericClient>, bool) =
+                bound.map_err(|error| Failure::before(&error))?;
             self.keeper.end_idle();
+            asked.check()?;
             let made = attempt(&client, address);
             let Err(failure) = &made else { return made };
             if is_gone(failure.kind()) {
@@ -243,7 +287,16 @@ impl Shared {
             return Err(Failure::new(Kind::NoSuchProcedure, text));
         };
         refuse_streams(procedure)?;
-        let slots = Slots::read(described, procedure, given);
+        let most = self.bindings.message_bytes;
+        if described.message_bytes() > most && !is_compact(described, procedure) {
+            let text = format!(
+                "`{}` returns many values, and messages of its interface may have more than {most} bytes: \
+                 call the server directly",
+                procedure.name
+            );
+            return Err(Failure::new(Kind::TooLarge, text));
+        }
+        let slots = Slots::read_within(described, procedure, given, self.limits.result_bytes);
         let mut slots =
             slots.map_err(|error| Failure::new(Kind::BadArguments, error.to_string()))?;
         // The failure of a one-way call is reported to a later call of the same binding. So one-way calls
@@ -251,8 +304,7 @@ impl Shared {
         let own;
         let client = if procedure.oneway {
             let bound = self.bindings.bind(address, BIND_LIMIT.min(asked.left()));
-            own = bound
-                .map_err(|error| Failure { may_have_executed: false, ..Failure::from(&error) })?;
+            own = bound.map_err(|error| Failure::before(&error))?;
             if own.described() != described {
                 let text = format!("the server at {address} was replaced: repeat the call");
                 return Err(Failure::new(Kind::ServerGone, text));
@@ -301,19 +353,19 @@ impl Shared {
         (is_ok, slots, result): (bool, &Slots, &Dynamic),
         address: &str,
     ) -> Result<Returned, Failure> {
-        let json = match is_ok {
-            true => slots.returned(described, procedure, result),
-            false => described.value_to_json(&procedure.error, result, Bytes::Auto),
-        };
-        let json = json.to_string();
         let most = self.limits.result_bytes;
-        if json.len() > most {
+        let json = match is_ok {
+            true => slots.returned_within(described, procedure, result, most),
+            false => described.value_to_json_within(&procedure.error, result, Bytes::Auto, most),
+        };
+        let json = json.map(|json| json.to_string()).filter(|json| json.len() <= most);
+        let Some(json) = json else {
             let text = format!(
                 "`{}` has run, but its result has more than {most} bytes as JSON: call the server directly",
                 procedure.name
             );
             return Err(Failure { may_have_executed: true, ..Failure::new(Kind::TooLarge, text) });
-        }
+        };
         Ok(Returned { address: address.to_owned(), is_error: !is_ok, json })
     }
 }

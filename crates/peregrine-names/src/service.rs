@@ -16,6 +16,7 @@ use crate::interface::{
     Returned, watch_name,
 };
 use crate::keeper::Keeper;
+use crate::shares::Shares;
 use crate::watching::Watched;
 
 /// The largest number of names in a page.
@@ -72,7 +73,9 @@ impl NameService {
     }
 
     /// Sets the maximum number of second calls that run at the same time. The default is 32. Others are
-    /// refused as not executed. With 0, the service makes no calls: it only finds servers.
+    /// refused as not executed. Reading an interface from a server counts as a call. One caller (a process of
+    /// this machine, or another host) gets at most half of what the others leave, but at least one. With 0,
+    /// the service makes no calls: it only finds servers.
     #[must_use]
     pub const fn calls(mut self, most: usize) -> Self {
         self.limits.calls = most;
@@ -88,7 +91,8 @@ impl NameService {
         self
     }
 
-    /// Sets the maximum number of watches. The default is 1,024.
+    /// Sets the maximum number of watches. The default is 1,024. One caller gets at most half of what the
+    /// others leave, as for [`calls`](Self::calls).
     #[must_use]
     pub const fn watches(mut self, most: usize) -> Self {
         self.limits.watches = most;
@@ -103,16 +107,23 @@ impl NameService {
         self
     }
 
-    /// Sets the maximum size of the result of a second call as JSON, in bytes. The default is 1 MiB. A
-    /// server's message may have as many bytes, or as many as its interface declares, up to
-    /// [`limits::MESSAGE_BYTES`].
+    /// Sets the maximum size of the result of a second call as JSON, in bytes. The default is 1 MiB. The
+    /// conversion to JSON ends when the text becomes longer. Until then, it may need some 100 times as much
+    /// memory as the text.
+    ///
+    /// The buffers that a procedure fills have at most this size together. A server's message may have as many
+    /// bytes, and its values may need some 250 times as much memory, before they are converted. If the
+    /// interface declares larger messages, they may have up to [`limits::MESSAGE_BYTES`], but only for
+    /// procedures that return a few texts, numbers and sequences of plain values. These need little more
+    /// memory than their message. So a directory should name only servers that do not attack the name service.
     #[must_use]
     pub const fn result_bytes(mut self, most: usize) -> Self {
         self.limits.result_bytes = most;
         self
     }
 
-    /// Sets how long a second call may take if its caller gives no limit. The default is a minute.
+    /// Sets the longest time that a second call may take. The default is a minute. A caller may give a shorter
+    /// limit.
     #[must_use]
     pub const fn time(mut self, limit: Duration) -> Self {
         self.limits.time = limit;
@@ -138,7 +149,8 @@ impl NameService {
             CallError::new(Kind::Exhausted, Executed::No, text).in_phase(Phase::Export)
         })?;
         let (directory, limits) = (self.directory, self.limits);
-        let (running, watches, turn) = Default::default();
+        let (running, watches) = (Shares::new(limits.calls), Shares::new(limits.watches));
+        let turn = AtomicUsize::new(0);
         let shared =
             Arc::new(Shared { directory, limits, bindings, keeper, running, watches, turn });
         let service = LookupServer::new(Service(Arc::clone(&shared)));
@@ -154,10 +166,10 @@ pub(crate) struct Shared {
     pub(crate) limits: Limits,
     pub(crate) bindings: Arc<Bindings>,
     pub(crate) keeper: Keeper,
-    /// The number of second calls that run.
-    pub(crate) running: AtomicUsize,
-    /// The number of watches.
-    pub(crate) watches: AtomicUsize,
+    /// The permits of the second calls that run.
+    pub(crate) running: Shares,
+    /// The places of watches.
+    pub(crate) watches: Shares,
     /// Which server of a name is called first, if their order means nothing.
     pub(crate) turn: AtomicUsize,
 }
@@ -231,13 +243,13 @@ struct Service(Arc<Shared>);
 impl Lookup for Service {
     fn resolve(&self, name: &str) -> Result<Known, NamesError> {
         self.0.check(name)?;
-        let offers = self.0.directory.look_up(name).map_err(|error| Failure::from(&error))?;
+        let offers = self.0.directory.look_up(name).map_err(|error| Failure::before(&error))?;
         Ok(self.0.known(offers, Access::of(caller().as_ref())))
     }
 
     fn names(&self, after: &str, most: u32) -> Result<Page, NamesError> {
         self.0.check_hops()?;
-        let mut names = self.0.directory.names().map_err(|error| Failure::from(&error))?;
+        let mut names = self.0.directory.names().map_err(|error| Failure::before(&error))?;
         names.retain(|name| &**name > after);
         names.sort_unstable();
         let most = (most as usize).clamp(1, PAGE_MAX);

@@ -2,7 +2,6 @@
 
 use core::task::{Poll, Waker};
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -12,6 +11,7 @@ use peregrine::{CallError, Kind, Sink};
 use crate::access::Access;
 use crate::interface::{Failure, Known, NameWatchAsync, NamesError};
 use crate::service::Shared;
+use crate::shares::{Holder, Share};
 
 /// What a directory knows about a name now. A watch takes it.
 #[derive(Default)]
@@ -70,23 +70,11 @@ impl Latest {
 /// The object of the export through which clients watch names.
 pub(crate) struct Watched(pub(crate) Arc<Shared>);
 
-/// One of the watches that a name service may have.
-struct Place<'a>(&'a AtomicUsize);
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 impl Watched {
-    fn place(&self) -> Result<Place<'_>, Failure> {
-        let place = Place(&self.0.watches);
-        if self.0.watches.fetch_add(1, Ordering::Relaxed) < self.0.limits.watches {
-            return Ok(place);
-        }
-        let text = "as many names are watched as this name service allows: ask for the name again";
-        Err(Failure::new(Kind::Overloaded, text))
+    fn place(&self, holder: Holder) -> Result<Share<'_>, Failure> {
+        let text = "as many names are watched as this name service allows, or allows to one caller: ask for \
+                    the name again";
+        self.0.watches.take(holder).ok_or_else(|| Failure::new(Kind::Overloaded, text))
     }
 }
 
@@ -94,8 +82,9 @@ impl NameWatchAsync for Watched {
     async fn watch(&self, name: &str, mut changes: Sink<'_, Known>) -> Result<(), NamesError> {
         let shared = &*self.0;
         shared.check(name)?;
-        let _place = self.place()?;
-        let access = Access::of(peregrine::caller().as_ref());
+        let caller = peregrine::caller();
+        let _place = self.place(Holder::of(caller.as_ref()))?;
+        let access = Access::of(caller.as_ref());
         let latest = Arc::<Latest>::default();
         let puts = Arc::clone(&latest);
         let watch = shared.directory.watch(name, Box::new(move |offers| puts.put(offers)));
@@ -105,7 +94,7 @@ impl NameWatchAsync for Watched {
             Err(_) => {
                 // The directory cannot watch, or does not answer. A look-up finds out which.
                 let offers = shared.directory.look_up(name);
-                latest.put(offers.map_err(|error| Failure::from(&error))?);
+                latest.put(offers.map_err(|error| Failure::before(&error))?);
                 shared.keeper.read(name, &latest);
                 None
             }

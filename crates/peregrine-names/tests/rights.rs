@@ -31,6 +31,7 @@ fn child() {
             }
         }
         ("users", _) => users(),
+        ("groups", _) => groups(),
         ("machines", _) => machines(),
         _ => panic!("unknown role {role}"),
     }
@@ -77,6 +78,34 @@ fn other_user_gets_no_rights_of_the_user_of_the_name_service() {
     assert!(local.contains("only be called by the user of the name service"), "{local}");
     assert!(local.contains("not executed"), "{local}");
     assert_eq!(users.after("network:"), r#"{"result":[4294967295,null,null]}"#);
+}
+
+/// A name service that has a supplementary group is called by its own user. A server admits that group.
+fn groups() {
+    let table = Table::default();
+    let options = ExportOptions::default().groups([OTHER]);
+    let server = Server::new().export_with("shop", ShopServer::new(Counter::default()), options);
+    let _shop = server.unwrap().spawn().unwrap();
+    table.set("local", &["shop"]);
+    let server = service(&table).export(Server::new(), "names", &ExportOptions::default());
+    let _running = server.unwrap().spawn().unwrap();
+    let (kind, executed, text) = failed(client("names").call("local", "who", "{}"));
+    println!("\ngroups: {kind:?} {executed:?} {text}");
+}
+
+#[test]
+fn supplementary_groups_of_the_name_service_are_not_lent() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root can change its groups");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let mut command = Command::new("setpriv");
+    command.args(["--groups", &OTHER.to_string()]).args(role_words());
+    let mut groups = Role::start("groups", command.env("PEREGRINE_DIR", directory.path()));
+    let failure = groups.after("groups:");
+    assert!(failure.starts_with("Denied No "), "{failure}");
+    assert!(failure.contains("supplementary groups"), "{failure}");
 }
 
 /// A name service is called from an address that is no loopback address, as by another machine.

@@ -3,13 +3,13 @@
 mod support;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use peregrine::directory::{self, Directory, Offer, Tree};
 use peregrine::interface::Described;
-use peregrine::{Executed, ExportOptions, Kind, Server};
+use peregrine::{CallError, Executed, ExportOptions, Kind, Server, interface};
 use peregrine_names::{Lookup, NameService, Names};
 use support::{
     Counter, LIMIT, Role, ShopServer, Table, client, failed, role, role_words, serve, service,
@@ -19,12 +19,26 @@ use support::{
 /// Does the work of a child process that has a role. In the test run itself, this function does nothing.
 #[test]
 fn child() {
-    if role().as_deref() != Some("shop") {
-        return;
+    let Some(role) = role() else { return };
+    match role.split_once(' ').unwrap_or((&role, "")) {
+        ("shop", _) => {
+            let (_running, address) = shop("tcp:127.0.0.1:0", &Counter::default());
+            println!("\nat {address}");
+            std::thread::sleep(LIMIT);
+        }
+        // It has no deadline, and is killed while it waits.
+        ("caller", address) => {
+            let _ = client(address).call("shop", "wait", "{}");
+        }
+        _ => panic!("unknown role {role}"),
     }
-    let (_running, address) = shop("tcp:127.0.0.1:0", &Counter::default());
-    println!("\nat {address}");
-    std::thread::sleep(LIMIT);
+}
+
+/// Starts a child process that calls the procedure `wait` through the name service at `address`.
+fn caller_of(address: &str) -> Role {
+    let words = role_words();
+    let mut command = std::process::Command::new(&words[0]);
+    Role::start(&format!("caller {address}"), command.args(&words[1..]))
 }
 
 #[test]
@@ -177,6 +191,37 @@ fn name_service_that_is_its_own_directory_answers_with_the_reason() {
 }
 
 #[test]
+fn two_name_services_that_ask_each_other_answer_with_the_reason() {
+    /// A directory that is chosen later.
+    #[derive(Debug, Default)]
+    struct Later(std::sync::OnceLock<Names>);
+    impl Directory for Later {
+        fn offers(&self, name: &str) -> peregrine::Result<Vec<peregrine::Address>> {
+            self.0.get().expect("it is chosen").offers(name)
+        }
+        fn describe(&self) -> String {
+            "the other name service".to_owned()
+        }
+    }
+    let both = [(); 2].map(|()| Arc::new(Later::default()));
+    let running = [0, 1].map(|number| serve(NameService::new(Arc::clone(&both[number]) as _)));
+    for number in [0, 1] {
+        let other = &running[1 - number].1[1];
+        both[number].0.set(Names::at(other, Default::default()).unwrap()).unwrap();
+    }
+    for (_, [udp, tcp, _]) in &running {
+        for names in [client(udp), client(tcp)] {
+            for (_, executed, text) in
+                [failed(names.resolve("shop")), failed(names.call("shop", "add", "{}"))]
+            {
+                assert_eq!(executed, Executed::No, "{text}");
+                assert!(text.contains("name services have passed the question on"), "{text}");
+            }
+        }
+    }
+}
+
+#[test]
 fn number_of_bindings_is_bounded_and_all_names_can_be_called() {
     let table = Table::default();
     let counter = Counter::default();
@@ -193,14 +238,8 @@ fn number_of_bindings_is_bounded_and_all_names_can_be_called() {
             r#"{"result":2}"#
         );
     }
-    let bindings = || {
-        let stat = |shop: &(peregrine::Running, String)| {
-            let stat = shop.0.stat();
-            stat.exports.iter().map(|export| export.bindings).sum::<u64>()
-        };
-        shops.iter().map(stat).sum::<u64>()
-    };
-    until("at most two bindings are left", || bindings() <= 2);
+    let all = || shops.iter().map(|(running, _)| bindings(running)).sum::<u64>();
+    until("at most two bindings are left", || all() <= 2);
 }
 
 #[test]
@@ -223,9 +262,160 @@ fn calls_beyond_the_bound_are_refused_and_not_executed() {
     // The deadline of the caller has ended the second call.
     until("the procedure sees the end", || counter.ended.load(Ordering::SeqCst) == 1);
     until("the permit is free", || names.call("shop", "add", r#"{"a": 1, "b": 1}"#).is_ok());
-    let none = serve(service(&table).calls(0));
-    let (kind, executed, _) = failed(client(&none.1[1]).call("shop", "add", "{}"));
-    assert_eq!((kind, executed), (Kind::Denied, Executed::No));
+}
+
+#[test]
+fn service_without_calls_reaches_no_server() {
+    let table = Table::default();
+    let (shop, address) = shop("tcp:127.0.0.1:0", &Counter::default());
+    table.set("shop", &[&address]);
+    let (_running, [_, tcp, _]) = serve(service(&table).calls(0));
+    let names = client(&tcp);
+    for (kind, executed, text) in
+        [failed(names.call("shop", "add", "{}")), failed(names.describe("shop"))]
+    {
+        assert_eq!((kind, executed), (Kind::Denied, Executed::No), "{text}");
+        assert!(text.contains("this name service makes no calls"), "{text}");
+    }
+    assert_eq!(bindings(&shop), 0);
+    assert_eq!(names.resolve("shop").unwrap().servers[0].addresses, [address]);
+}
+
+/// Returns the number of bindings that a server has.
+fn bindings(running: &peregrine::Running) -> u64 {
+    running.stat().exports.iter().map(|export| export.bindings).sum()
+}
+
+#[test]
+fn one_caller_cannot_take_all_calls_and_watches() {
+    let table = Table::default();
+    let counter = Counter::default();
+    let (_shop, address) = shop("tcp:127.0.0.1:0", &counter);
+    table.set("shop", &[&address]);
+    let (_running, [_, tcp, local]) = serve(service(&table).calls(2).watches(2));
+    let mut greedy = caller_of(&tcp);
+    until("the call runs", || counter.began.load(Ordering::SeqCst) == 1);
+    // The other callers of this host over TCP are the same caller, as far as permits are concerned.
+    for (kind, executed, text) in [
+        failed(client(&tcp).call("shop", "add", r#"{"a": 1, "b": 1}"#)),
+        failed(client(&tcp).describe("shop")),
+    ] {
+        assert_eq!((kind, executed), (Kind::Overloaded, Executed::No), "{text}");
+    }
+    // Other processes, and the same process by another path, still have a permit.
+    assert!(client(&local).call("shop", "add", r#"{"a": 1, "b": 1}"#).is_ok());
+    greedy.child.kill().unwrap();
+    until("the permit is free", || client(&tcp).describe("shop").is_ok());
+    let names = [&tcp, &local].map(|address| Names::at(address, Default::default()).unwrap());
+    let watch = |names: &Names| names.watch("shop", Box::new(|_| ())).unwrap();
+    let first = watch(&names[0]);
+    until("the first watch works", || first.problem().is_none());
+    let second = watch(&names[0]);
+    until("the second watch is refused", || {
+        second.problem().is_some_and(|why| why.contains("as many names are watched"))
+    });
+    let other = watch(&names[1]);
+    until("the watch of another caller works", || other.problem().is_none());
+}
+
+#[test]
+fn time_of_a_call_is_bounded_by_the_limit_of_the_service() {
+    let table = Table::default();
+    let (_shop, address) = shop("tcp:127.0.0.1:0", &Counter::default());
+    table.set("shop", &[&address]);
+    let (_running, [_, tcp, _]) = serve(service(&table).time(Duration::from_millis(300)));
+    let begun = std::time::Instant::now();
+    let patient = client(&tcp).with_timeout(LIMIT);
+    let (kind, executed, text) = failed(patient.call("shop", "wait", "{}"));
+    assert_eq!((kind, executed), (Kind::TimedOut, Executed::Maybe), "{text}");
+    assert!(begun.elapsed() < LIMIT, "the service ended the call, and not the caller");
+}
+
+#[test]
+fn death_of_a_caller_without_a_deadline_ends_its_call() {
+    let table = Table::default();
+    let counter = Counter::default();
+    let (_shop, address) = shop("tcp:127.0.0.1:0", &counter);
+    table.set("shop", &[&address]);
+    let (_running, addresses) = serve(service(&table).time(10 * LIMIT));
+    for (number, address) in (1..).zip(&addresses) {
+        let mut caller = caller_of(address);
+        until("the call runs", || counter.began.load(Ordering::SeqCst) == number);
+        caller.child.kill().unwrap();
+        until("the procedure sees the end", || counter.ended.load(Ordering::SeqCst) == number);
+    }
+}
+
+#[test]
+fn call_of_a_dead_caller_reaches_no_server() {
+    /// A directory that answers when the caller of the name service has given up.
+    #[derive(Clone, Debug, Default)]
+    struct Late(Table, Arc<AtomicU32>);
+    impl Directory for Late {
+        fn offers(&self, name: &str) -> peregrine::Result<Vec<peregrine::Address>> {
+            if name == "shop" {
+                self.1.fetch_add(1, Ordering::SeqCst);
+                let caller = peregrine::caller().expect("inside a call");
+                until("the caller has given up", || caller.is_cancelled());
+            }
+            self.0.offers(name)
+        }
+        fn describe(&self) -> String {
+            "a late table".to_owned()
+        }
+        fn names(&self) -> peregrine::Result<Vec<String>> {
+            self.0.names()
+        }
+    }
+    let late = Late::default();
+    let counter = Counter::default();
+    let (running, address) = shop("tcp:127.0.0.1:0", &counter);
+    late.0.set("shop", &[&address]);
+    let service = NameService::new(Arc::new(late.clone())).calls(1);
+    let (_running, [_, tcp, _]) = serve(service);
+    let mut caller = caller_of(&tcp);
+    until("the name service asks the directory", || late.1.load(Ordering::SeqCst) == 1);
+    caller.child.kill().unwrap();
+    let names = client(&tcp);
+    until("the permit is free", || failed(names.describe("other")).0 == Kind::NotFound);
+    assert_eq!((bindings(&running), counter.began.load(Ordering::SeqCst)), (0, 0));
+}
+
+#[test]
+fn directory_that_fails_leaves_no_doubt_about_the_call() {
+    /// A directory whose look-up may have run elsewhere.
+    #[derive(Debug)]
+    struct Broken;
+    impl Directory for Broken {
+        fn offers(&self, _: &str) -> peregrine::Result<Vec<peregrine::Address>> {
+            Err(CallError::new(Kind::TimedOut, Executed::Maybe, "the directory is silent"))
+        }
+        fn describe(&self) -> String {
+            "a broken directory".to_owned()
+        }
+    }
+    let (_running, [_, tcp, _]) = serve(NameService::new(Arc::new(Broken)));
+    let names = client(&tcp);
+    for (kind, executed, text) in [
+        failed(names.call("shop", "add", "{}")),
+        failed(names.describe("shop")),
+        failed(names.resolve("shop")),
+    ] {
+        assert_eq!((kind, executed), (Kind::TimedOut, Executed::No), "{text}");
+        assert!(text.contains("the directory is silent"), "{text}");
+    }
+}
+
+#[test]
+fn unknown_host_is_unreachable_and_not_denied() {
+    let table = Table::default();
+    // A part of a name of a host has at most 63 letters, so no resolver is asked for this one.
+    let nowhere = format!("tcp:shop@{}.invalid:7000", "x".repeat(64));
+    table.set("shop", &["eth:shop@192.0.2.1", &nowhere]);
+    let (_running, [_, tcp, _]) = serve(service(&table));
+    let (kind, executed, text) = failed(client(&tcp).call("shop", "add", "{}"));
+    assert_eq!((kind, executed), (Kind::Unreachable, Executed::No), "{text}");
+    assert!(text.contains("cannot be found") && text.contains("is on raw Ethernet"), "{text}");
 }
 
 #[test]
@@ -269,6 +459,59 @@ fn restarted_server_is_called_at_the_same_address() {
     first.stop();
     let (_second, _) = shop(&endpoint, &Counter::default());
     assert_eq!(add().unwrap(), r#"{"result":2}"#);
+}
+
+#[interface]
+trait Depot {
+    fn weigh(&self, what: &str) -> peregrine::Result<u32>;
+    fn buy(&self, count: u32) -> peregrine::Result<u32>;
+}
+
+struct Scales;
+
+impl Depot for Scales {
+    fn weigh(&self, what: &str) -> peregrine::Result<u32> {
+        Ok(what.len() as u32)
+    }
+    fn buy(&self, count: u32) -> peregrine::Result<u32> {
+        Ok(count)
+    }
+}
+
+#[test]
+fn interface_of_a_replaced_server_is_read_again() {
+    for scheme in ["udp", "tcp"] {
+        let table = Table::default();
+        let (first, address) = shop(&format!("{scheme}:127.0.0.1:0"), &Counter::default());
+        table.set("shop", &[&address]);
+        let (_running, [_, tcp, _]) = serve(service(&table));
+        let names = client(&tcp);
+        let endpoint = first.addresses()[0].to_string();
+        let mut first = Some(first);
+        let mut second = None;
+        let replace = |first: &mut Option<peregrine::Running>| {
+            if let Some(first) = first.take() {
+                first.stop();
+            }
+            let options = ExportOptions::default().networks_only();
+            let server = Server::new().export_with("shop", DepotServer::new(Scales), options);
+            server.unwrap().listen(&endpoint).unwrap().spawn().unwrap()
+        };
+        for (procedure, arguments, json) in [
+            ("weigh", r#"{"what": "tea"}"#, r#"{"result":3}"#),
+            ("buy", r#"{"count": 2}"#, r#"{"result":2}"#),
+        ] {
+            if let Some(second) = second.take() {
+                peregrine::Running::stop(second);
+                first = Some(shop(&endpoint, &Counter::default()).0);
+            }
+            assert!(names.describe("shop").unwrap().json.contains("sort"));
+            second = Some(replace(&mut first));
+            let returned = names.call("shop", procedure, arguments);
+            assert_eq!(returned.unwrap().json, json, "{procedure} over {scheme}");
+            assert!(names.describe("shop").unwrap().json.contains("weigh"));
+        }
+    }
 }
 
 #[test]
@@ -340,7 +583,32 @@ fn directory_over_a_name_service_follows_changes_and_remembers() {
 }
 
 #[test]
+fn directory_over_a_name_service_keeps_what_its_watches_learn() {
+    let table = Table::default();
+    table.set("shop", &["shop@192.0.2.1:7000"]);
+    let (running, [_, tcp, _]) = serve(service(&table));
+    let names = Names::at(&tcp, Default::default()).unwrap();
+    let (sender, changes) = channel();
+    let watcher = move |offers: directory::Offers| {
+        // The test may have ended.
+        let _ = sender.send(offers.servers.len());
+    };
+    let watch = names.watch("shop", Box::new(watcher)).unwrap();
+    table.set("shop", &["shop@192.0.2.1:7000", "shop@192.0.2.2:7000"]);
+    until("the change is seen", || changes.recv_timeout(LIMIT).is_ok_and(|count| count == 2));
+    running.stop();
+    // No look-up has seen the change.
+    let offers = names.look_up("shop").unwrap();
+    assert!(offers.servers.len() == 2 && offers.age.is_some(), "{offers:?}");
+    drop(watch);
+}
+
+#[test]
 fn local_export_is_called_for_the_same_user() {
+    if !rustix::process::getgroups().unwrap().iter().all(|one| *one == rustix::process::getegid()) {
+        println!("skipped: this process has supplementary groups");
+        return;
+    }
     let table = Table::default();
     let name = unique("shop");
     let shop = ShopServer::new(Counter::default());

@@ -79,9 +79,19 @@ pub(super) fn run(
     }
 }
 
-/// Returns the interface of a name, as the name service describes it.
+/// Returns the interface of a name, as the name service describes it. If that fails, the call of the user was
+/// certainly not executed, because it comes later.
 pub(crate) fn describe(names: &LookupClient, name: &str) -> Result<Described, Failure> {
-    let interface = names.describe(name).map_err(NamesError::into_call_error)?;
+    let interface = names.describe(name).map_err(|error| {
+        let error = NamesError::into_call_error(error);
+        match error.executed() {
+            Executed::Maybe => {
+                let text = format!("reading the interface of `{name}`: {}", error.chain());
+                CallError::new(error.kind(), Executed::No, text).in_phase(Phase::Resolve)
+            }
+            _ => error,
+        }
+    })?;
     let unreadable = |error: &dyn core::fmt::Display| {
         let text =
             format!("the interface that the name service describes is not readable: {error}");

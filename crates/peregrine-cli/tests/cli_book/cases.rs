@@ -244,7 +244,7 @@ pub(crate) static CASES: &[Case] = &[
                For them, `--directory peregrine://HOST:PORT` is the directory. With `call --via ADDRESS` and \
                `describe --via ADDRESS`, they let this server find the server of a name and call it. Such a \
                call has at most the rights of its caller: the server does not see who calls, and only the user \
-               of the name service itself reaches servers by paths that show the user. With `--calls 0`, it \
+               of the name service itself reaches servers by local paths, which show the user. With `--calls 0`, it \
                only finds servers.",
         steps: &[
             Step {

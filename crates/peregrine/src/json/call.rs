@@ -4,7 +4,6 @@ use core::fmt;
 
 use serde_json::{Map, Value, json};
 
-use super::Bytes;
 use crate::call::streams::{Sink, Source};
 use crate::interface::{
     Described, DescribedParameter, DescribedProcedure, DescribedType, Direction, Shape,
@@ -86,6 +85,19 @@ impl Slots {
         procedure: &DescribedProcedure,
         given: &Map<String, Value>,
     ) -> Result<Self, NoSlots> {
+        Self::read_within(described, procedure, given, limits::MESSAGE_BYTES)
+    }
+
+    /// As [`read`](Self::read), with another maximum for the total size of the returned buffers in bytes.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read). Also if the JSON asks for larger returned buffers.
+    pub fn read_within(
+        described: &Described,
+        procedure: &DescribedProcedure,
+        given: &Map<String, Value>,
+        buffer_bytes: usize,
+    ) -> Result<Self, NoSlots> {
         let parameters = &procedure.parameters;
         let is_known = |name: &String| {
             parameters.iter().any(|one| one.name == *name && one.direction != Direction::Sink)
@@ -97,14 +109,14 @@ impl Slots {
             return Err(unfit(format!("{unknown}: there is no such argument; there is {there}")));
         }
         let outs = parameters.iter().filter(|one| one.direction == Direction::Out).count().max(1);
-        let mut room = limits::MESSAGE_BYTES;
+        let mut room = buffer_bytes;
         let slot = |parameter: &DescribedParameter| {
             let given = given.get(&parameter.name);
             match parameter.direction {
                 Direction::Callback => Err(NoSlots::Callback(parameter.name.clone())),
                 Direction::Sink => Ok(Slot::Sink),
                 Direction::Out => {
-                    let share = CAPACITY_BYTES / outs;
+                    let share = CAPACITY_BYTES.min(buffer_bytes) / outs;
                     let bytes = capacity(described, parameter, given, share, room)?;
                     room -= bytes;
                     Ok(Slot::Out(vec![0; bytes]))
@@ -188,26 +200,39 @@ impl Slots {
         procedure: &DescribedProcedure,
         result: &Dynamic,
     ) -> Value {
-        let bytes = Bytes::Auto;
-        let mut whole =
-            json!({ "result": described.value_to_json(&procedure.result, result, bytes) });
-        let back = procedure.parameters.iter().zip(&self.0).filter_map(|(parameter, slot)| {
+        self.returned_within(described, procedure, result, usize::MAX).unwrap_or_default()
+    }
+
+    /// As [`returned`](Self::returned), unless the text of the JSON surely has more than `most` bytes. The
+    /// conversion then ends early and returns `None`, so that its memory depends on `most`, and not on what
+    /// the procedure has returned. The text of the returned JSON may still be longer than `most`.
+    pub fn returned_within(
+        &self,
+        described: &Described,
+        procedure: &DescribedProcedure,
+        result: &Dynamic,
+        most: usize,
+    ) -> Option<Value> {
+        let mut left = most;
+        let value = described.value_within(&procedure.result, result, &mut left)?;
+        let mut whole = json!({ "result": value });
+        let mut back = Map::new();
+        for (parameter, slot) in procedure.parameters.iter().zip(&self.0) {
             let json = match (parameter.direction, slot) {
                 (Direction::Out, Slot::Out(room)) => {
-                    described.argument_to_json(parameter, &Dynamic::plain(room), bytes)
+                    described.argument_within(parameter, &Dynamic::plain(room), &mut left)?
                 }
                 (Direction::InOut, Slot::InOut(value)) => {
-                    described.argument_to_json(parameter, value, bytes)
+                    described.argument_within(parameter, value, &mut left)?
                 }
-                _ => return None,
+                _ => continue,
             };
-            Some((parameter.name.clone(), json))
-        });
-        let back: Map<String, Value> = back.collect();
+            back.insert(parameter.name.clone(), json);
+        }
         if !back.is_empty() {
             whole["out"] = Value::Object(back);
         }
-        whole
+        Some(whole)
     }
 }
 

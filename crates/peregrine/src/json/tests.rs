@@ -2,9 +2,9 @@
 //! value.
 
 use proptest::prelude::*;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::Bytes;
+use super::{Bytes, NoSlots, Slots};
 use crate::interface::made_up::pool;
 use crate::interface::{Described, DescribedBody, DescribedField, DescribedType};
 use crate::stub::made_up::{Chance, some_value};
@@ -57,7 +57,9 @@ proptest! {
                 let read = all.value_from_json(ty, &again);
                 prop_assert!(read.is_ok(), "{:?}: {} as {}", read, text, all.type_text(ty));
                 let same = all.value_to_json(ty, &read.unwrap(), bytes);
-                prop_assert_eq!(same.to_string(), text, "as {}", all.type_text(ty));
+                prop_assert_eq!(same.to_string(), &*text, "as {}", all.type_text(ty));
+                let within = all.value_to_json_within(ty, &value, bytes, text.len());
+                prop_assert_eq!(within, Some(json), "{} fits its size", text);
             }
         }
     }
@@ -345,4 +347,49 @@ Two#8 = struct {0: option<u8>, 1: unit}
     }
     let error = all.value_from_json(&all.procedures[1].result, &json!([null, 1, null, null]));
     assert!(error.unwrap_err().to_string().starts_with("[1]: expected null or {\"some\": ...}"));
+}
+
+#[test]
+fn conversion_of_a_value_that_is_too_large_ends_early() {
+    let all = Described::parse(
+        "interface T version 0
+list() -> sequence<Item#0> or text
+bytes() -> sequence<u8> or text
+pairs() -> sequence<tuple<u8, u8>> or text
+Item#0 = struct {first: text, second: option<u8>}
+",
+    )
+    .unwrap();
+    let item = Dynamic::List(vec![Dynamic::Text(String::new()), Dynamic::Option(None)]);
+    let values = [
+        Dynamic::List(vec![item; 1000]),
+        Dynamic::Plain(vec![255; 1000]),
+        Dynamic::Plain(vec![0; 2000]),
+    ];
+    for (procedure, value) in all.procedures.iter().zip(&values) {
+        let ty = &procedure.result;
+        let text = all.value_to_json(ty, value, Bytes::Auto).to_string();
+        let within = |most| all.value_to_json_within(ty, value, Bytes::Auto, most);
+        assert_eq!(within(text.len()).unwrap().to_string(), text);
+        assert!(within(text.len() / 2).is_none() && within(0).is_none());
+        let slots = Slots::read(&all, procedure, &Map::new()).unwrap();
+        assert!(slots.returned_within(&all, procedure, value, text.len() / 2).is_none());
+        let whole = slots.returned_within(&all, procedure, value, text.len());
+        assert_eq!(whole, Some(slots.returned(&all, procedure, value)));
+    }
+}
+
+#[test]
+fn returned_buffers_are_not_larger_than_the_limit() {
+    let all = Described::parse("interface T version 0\nfill(out into: [u32]) -> unit or text\n");
+    let all = all.unwrap();
+    let procedure = &all.procedures[0];
+    let room = |given: Value| {
+        let slots = Slots::read_within(&all, procedure, given.as_object().unwrap(), 1000)?;
+        Ok::<_, NoSlots>(slots.back().map(|part| part.unwrap_err()).sum::<usize>())
+    };
+    assert_eq!(room(json!({})), Ok(1000));
+    assert_eq!(room(json!({ "into": 250 })), Ok(1000));
+    let refused = room(json!({ "into": 251 })).unwrap_err();
+    assert_eq!(refused.to_string(), "arguments.into: the maximum is 250 elements");
 }

@@ -44,7 +44,47 @@ impl Described {
     /// # Ok::<(), peregrine::interface::TextError>(())
     /// ```
     pub fn value_to_json(&self, ty: &DescribedType, value: &Dynamic, bytes: Bytes) -> Value {
-        To::new(self, bytes).value(ty, value, 0)
+        To::new(self, bytes, usize::MAX).value(ty, value, 0)
+    }
+
+    /// As [`value_to_json`](Self::value_to_json), unless the text of the JSON surely has more than `most`
+    /// bytes. The conversion then ends early and returns `None`, so that its memory depends on `most`, and not
+    /// on the size of the value. The text of the returned JSON may still be longer than `most`.
+    ///
+    /// ```
+    /// use peregrine::interface::{Described, DescribedType};
+    /// use peregrine::{Dynamic, json::Bytes};
+    ///
+    /// let all = Described::parse("interface I version 0\n")?;
+    /// let (ty, text) = (DescribedType::Text, Dynamic::Text("falcon".to_owned()));
+    /// assert!(all.value_to_json_within(&ty, &text, Bytes::Auto, 8).is_some());
+    /// assert!(all.value_to_json_within(&ty, &text, Bytes::Auto, 7).is_none());
+    /// # Ok::<(), peregrine::interface::TextError>(())
+    /// ```
+    pub fn value_to_json_within(
+        &self,
+        ty: &DescribedType,
+        value: &Dynamic,
+        bytes: Bytes,
+        most: usize,
+    ) -> Option<Value> {
+        let to = To::new(self, bytes, most);
+        let json = to.value(ty, value, 0);
+        to.left.get().map(|_| json)
+    }
+
+    /// Returns the JSON of a value, unless its text surely has more bytes than `left`. Otherwise, the text is
+    /// subtracted from `left`.
+    pub(super) fn value_within(
+        &self,
+        ty: &DescribedType,
+        value: &Dynamic,
+        left: &mut usize,
+    ) -> Option<Value> {
+        let to = To::new(self, Bytes::Auto, *left);
+        let json = to.value(ty, value, 0);
+        *left = to.left.get()?;
+        Some(json)
     }
 
     /// Converts to JSON a parameter that the procedure returned. If the parameter is a buffer, `value`
@@ -55,12 +95,20 @@ impl Described {
         value: &Dynamic,
         bytes: Bytes,
     ) -> Value {
-        let to = To::new(self, bytes);
-        match parameter.shape {
-            Shape::One => to.value(&parameter.ty, value, 0),
-            Shape::Text => to.value(&DescribedType::Text, value, 0),
-            Shape::Buffer => to.sequence(&parameter.ty, value, 0),
-        }
+        To::new(self, bytes, usize::MAX).argument(parameter, value)
+    }
+
+    /// As [`value_within`](Self::value_within), for a parameter that the procedure returned.
+    pub(super) fn argument_within(
+        &self,
+        parameter: &DescribedParameter,
+        value: &Dynamic,
+        left: &mut usize,
+    ) -> Option<Value> {
+        let to = To::new(self, Bytes::Auto, *left);
+        let json = to.argument(parameter, value);
+        *left = to.left.get()?;
+        Some(json)
     }
 }
 
@@ -74,18 +122,40 @@ struct To<'a> {
     all: &'a Described,
     bytes: Bytes,
     units: Cell<u32>,
+    /// How many bytes the text of the JSON may still have. `None`: it has too many. This never counts more
+    /// bytes than the text has, so that nothing is refused that would fit.
+    left: Cell<Option<usize>>,
     /// For each plain enum with more than [`FEW`] variants, a table that maps discriminants to the indices of
     /// variants. The key is the number of the type.
     choices: RefCell<HashMap<usize, HashMap<i128, usize>>>,
 }
 
 impl<'a> To<'a> {
-    fn new(all: &'a Described, bytes: Bytes) -> Self {
-        Self { all, bytes, units: Cell::new(0), choices: RefCell::default() }
+    fn new(all: &'a Described, bytes: Bytes, most: usize) -> Self {
+        let (units, left) = (Cell::new(0), Cell::new(Some(most)));
+        Self { all, bytes, units, left, choices: RefCell::default() }
+    }
+
+    /// Counts bytes of the text of the JSON.
+    fn count(&self, bytes: usize) {
+        self.left.set(self.left.get().and_then(|left| left.checked_sub(bytes)));
+    }
+
+    /// Returns whether the text of the JSON is known to be too long.
+    const fn is_over(&self) -> bool {
+        self.left.get().is_none()
+    }
+
+    fn argument(&self, parameter: &DescribedParameter, value: &Dynamic) -> Value {
+        match parameter.shape {
+            Shape::One => self.value(&parameter.ty, value, 0),
+            Shape::Text => self.value(&DescribedType::Text, value, 0),
+            Shape::Buffer => self.sequence(&parameter.ty, value, 0),
+        }
     }
 
     fn value(&self, ty: &DescribedType, value: &Dynamic, depth: u32) -> Value {
-        if depth > limits::INTERPRETED_DEPTH_MAX {
+        if depth > limits::INTERPRETED_DEPTH_MAX || self.is_over() {
             return Value::Null;
         }
         let depth = depth + 1;
@@ -96,28 +166,31 @@ impl<'a> To<'a> {
             }
         }
         match (ty, value) {
-            (_, Dynamic::Bool(value)) => json!(value),
-            (_, Dynamic::Char(letter)) => json!(letter.to_string()),
-            (_, Dynamic::F32(value)) => float(f64::from(*value), || value.to_string()),
-            (_, Dynamic::F64(value)) => float(*value, || value.to_string()),
-            (_, Dynamic::Text(text)) => json!(text),
+            (_, Dynamic::Bool(value)) => self.counted(4, || json!(value)),
+            (_, Dynamic::Char(letter)) => self.counted(3, || json!(letter.to_string())),
+            (_, Dynamic::F32(value)) => {
+                self.counted(1, || float(f64::from(*value), || value.to_string()))
+            }
+            (_, Dynamic::F64(value)) => self.counted(1, || float(*value, || value.to_string())),
+            (_, Dynamic::Text(text)) => self.counted(text.len() + 2, || json!(text)),
             (DescribedType::Sequence(one) | DescribedType::Array(one, _), value) => {
                 self.sequence(one, value, depth)
             }
             // The bytes of a plain value are split into the parts of the value.
             (ty, Dynamic::Plain(bytes)) => self.plain(ty, &mut &bytes[..]),
             (DescribedType::Option(one), Dynamic::Option(value)) => match value {
-                None => Value::Null,
+                None => self.counted(4, || Value::Null),
                 Some(value) => {
                     let inner = self.value(one, value, depth);
                     if self.all.may_be_null(one) { json!({ "some": inner }) } else { inner }
                 }
             },
             (DescribedType::Result(ok, err), Dynamic::Result(value)) => match value {
-                Ok(value) => json!({ "ok": self.value(ok, value, depth) }),
-                Err(value) => json!({ "err": self.value(err, value, depth) }),
+                Ok(value) => self.counted(7, || json!({ "ok": self.value(ok, value, depth) })),
+                Err(value) => self.counted(8, || json!({ "err": self.value(err, value, depth) })),
             },
             (DescribedType::Tuple(parts), Dynamic::List(values)) => {
+                self.count(parts.len().min(values.len()) + 1);
                 parts.iter().zip(values).map(|(ty, value)| self.value(ty, value, depth)).collect()
             }
             (DescribedType::Named(number), value) => {
@@ -136,6 +209,7 @@ impl<'a> To<'a> {
                         let Some(variant) = variants.get(*number as usize) else {
                             return Value::Null;
                         };
+                        self.count(variant.name.len() + 2);
                         if variant.fields.is_empty() {
                             return json!(variant.name);
                         }
@@ -153,11 +227,27 @@ impl<'a> To<'a> {
                     _ => Value::Null,
                 }
             }
-            (_, value) => integer(value),
+            (_, value) => self.counted(1, || integer(value)),
+        }
+    }
+
+    /// Counts bytes of the text. Returns the JSON, or null if the text has become too long.
+    fn counted(&self, bytes: usize, json: impl FnOnce() -> Value) -> Value {
+        self.count(bytes);
+        if self.is_over() { Value::Null } else { json() }
+    }
+
+    /// Counts what the text of these fields has beside the values.
+    fn count_fields(&self, fields: &[DescribedField]) {
+        match fields {
+            [one] if one.name == "0" => {}
+            fields if numbered(fields) => self.count(fields.len() + 1),
+            fields => self.count(fields.iter().map(|one| one.name.len() + 4).sum::<usize>() + 1),
         }
     }
 
     fn fields(&self, fields: &[DescribedField], values: &[Dynamic], depth: u32) -> Value {
+        self.count_fields(&fields[..fields.len().min(values.len())]);
         let all = fields.iter().zip(values);
         shaped(fields, all.map(|(field, value)| self.value(&field.ty, value, depth)))
     }
@@ -167,7 +257,8 @@ impl<'a> To<'a> {
             Dynamic::Plain(bytes) if *one == DescribedType::U8 => self.bytes(bytes),
             Dynamic::Plain(bytes) => {
                 let (mut rest, mut values) = (&bytes[..], Vec::new());
-                while !rest.is_empty() {
+                while !rest.is_empty() && !self.is_over() {
+                    self.count(1);
                     let before = rest.len();
                     values.push(self.plain(one, &mut rest));
                     if rest.len() == before {
@@ -177,7 +268,11 @@ impl<'a> To<'a> {
                 Value::Array(values)
             }
             Dynamic::List(values) => {
-                values.iter().map(|value| self.value(one, value, depth)).collect()
+                let fitting = values.iter().take_while(|_| {
+                    self.count(1);
+                    !self.is_over()
+                });
+                fitting.map(|value| self.value(one, value, depth)).collect()
             }
             // For more than 64 values without bytes, only their number is written.
             Dynamic::Units(count) if *count > 64 => json!({ "count": count }),
@@ -195,12 +290,12 @@ impl<'a> To<'a> {
             |text: &&str| text.chars().all(|c| !c.is_control() || matches!(c, '\n' | '\r' | '\t'));
         match self.bytes {
             Bytes::Auto => match core::str::from_utf8(bytes).ok().filter(is_text) {
-                Some(text) => json!(text),
-                None => hex(),
+                Some(text) => self.counted(text.len() + 2, || json!(text)),
+                None => self.counted(2 * bytes.len() + 10, hex),
             },
-            Bytes::Text => json!(String::from_utf8_lossy(bytes)),
-            Bytes::Hex => hex(),
-            Bytes::Array => json!(bytes),
+            Bytes::Text => self.counted(bytes.len() + 2, || json!(String::from_utf8_lossy(bytes))),
+            Bytes::Hex => self.counted(2 * bytes.len() + 10, hex),
+            Bytes::Array => self.counted(2 * bytes.len() + 1, || json!(bytes)),
         }
     }
 
@@ -223,8 +318,12 @@ impl<'a> To<'a> {
             };
         }
         match ty {
-            DescribedType::Bool => take::<1>(rest).map_or(Value::Null, |[byte]| json!(byte != 0)),
+            DescribedType::Bool => {
+                self.count(4);
+                take::<1>(rest).map_or(Value::Null, |[byte]| json!(byte != 0))
+            }
             DescribedType::Char => {
+                self.count(3);
                 let letter = take(rest).and_then(|bytes| char::from_u32(u32::from_ne_bytes(bytes)));
                 letter.map_or(Value::Null, |letter| json!(letter.to_string()))
             }
@@ -249,6 +348,10 @@ impl<'a> To<'a> {
             DescribedType::Array(one, count) => {
                 let mut values = Vec::new();
                 for _ in 0..*count {
+                    self.count(1);
+                    if self.is_over() {
+                        break;
+                    }
                     let before = rest.len();
                     values.push(self.plain(one, rest));
                     // If the elements take no bytes, the array may have any number of them. So only the first
@@ -260,11 +363,13 @@ impl<'a> To<'a> {
                 Value::Array(values)
             }
             DescribedType::Tuple(parts) => {
+                self.count(parts.len() + 1);
                 parts.iter().map(|part| self.plain(part, rest)).collect()
             }
             DescribedType::Named(number) => {
                 match self.all.types.get(*number).map(|one| &one.body) {
                     Some(DescribedBody::Plain { fields, .. } | DescribedBody::Struct(fields)) => {
+                        self.count_fields(fields);
                         let values: Vec<Value> =
                             fields.iter().map(|field| self.plain(&field.ty, rest)).collect();
                         shaped(fields, values.into_iter())
