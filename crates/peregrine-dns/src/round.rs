@@ -20,8 +20,8 @@ use crate::question::{Question, Step, addresses, steps};
 /// The maximum number of questions for the addresses of hosts at the same time, and in a round.
 const HOSTS_AT_A_TIME: usize = 32;
 const QUESTIONS_MAX: usize = 512;
-/// When the questions for the addresses of hosts end, after the beginning of the round, so that a look-up gets
-/// what is known by then. They have at least [`HOSTS_LIMIT_MIN`].
+/// When the questions for the addresses of hosts end, after the beginning of the round, so that a look-up
+/// gets what is known by then. They have at least [`HOSTS_LIMIT_MIN`].
 const HOSTS_LIMIT: Duration = Duration::from_secs(3);
 const HOSTS_LIMIT_MIN: Duration = Duration::from_secs(1);
 /// How long a question for the address of a host is not repeated that got no answer.
@@ -139,8 +139,8 @@ impl Asking<'_> {
     }
 
     /// Returns the addresses of the hosts of services. The name servers may have added them to their answers.
-    /// The system may not know these hosts, because they are in the domain of chosen name servers. Also returns
-    /// why some are missing.
+    /// The system may not know these hosts, because they are in the domain of chosen name servers. Also
+    /// returns why some are missing.
     async fn hosts(
         &mut self,
         services: [Option<&Answer>; 2],

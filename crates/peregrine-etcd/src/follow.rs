@@ -20,8 +20,8 @@ pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// Processes that must read everything again, for example because the cluster was begun anew, do so within
 /// this time after the pause.
 const READ_WITHIN: Duration = Duration::from_secs(2);
-/// Processes that have come back ask for the number of keys within this time. For this, the member goes through
-/// all keys.
+/// Processes that have come back ask for the number of keys within this time. For this, the member goes
+/// through all keys.
 const COUNT_WITHIN: Duration = Duration::from_secs(10);
 /// The largest number of keys in one answer.
 pub(crate) const PAGE: usize = 512;

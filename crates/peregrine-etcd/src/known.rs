@@ -173,8 +173,8 @@ impl Known {
         all.filter(|(.., entry)| entry.kept.is_none()).max_by_key(|(.., entry)| entry.modified)
     }
 
-    /// Returns whether the answer to a reading of [`last_key`](Self::last_key), as of the known revision, fits
-    /// what is known. Each registration has a lease, whose number no other cluster has.
+    /// Returns whether the answer to a reading of [`last_key`](Self::last_key), as of the known revision,
+    /// fits what is known. Each registration has a lease, whose number no other cluster has.
     pub(crate) fn fits_last(&self, answer: &Value) -> bool {
         let pair = answer.get("kvs").and_then(Value::as_array).and_then(|all| all.first());
         match (self.last(), pair) {

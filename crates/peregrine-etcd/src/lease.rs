@@ -59,9 +59,9 @@ impl Problem {
     }
 }
 
-/// The states of a registration. It begins as `Lost`. A successful write makes it `Written`. A later write, or
-/// the watch of the directory, shows that another registration has the key (`Taken`). The watch also shows
-/// that the key has gone (`Lost`). With a new lease, all `Written` keys are `Lost`.
+/// The states of a registration. It begins as `Lost`. A successful write makes it `Written`. A later write,
+/// or the watch of the directory, shows that another registration has the key (`Taken`). The watch also
+/// shows that the key has gone (`Lost`). With a new lease, all `Written` keys are `Lost`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Lost,

@@ -156,8 +156,8 @@ impl Shared {
         Some((heard.elapsed(), state.trouble.clone().unwrap_or_default()))
     }
 
-    /// Returns what the cluster has at the key of a registration that was written at `at`. `None`: that is not
-    /// known now.
+    /// Returns what the cluster has at the key of a registration that was written at `at`. `None`: that is
+    /// not known now.
     pub(crate) fn claim(&self, name: &str, offer: &Offer, lease: i64, at: Mark) -> Option<Claim> {
         let state = self.state();
         let known = &state.known;

@@ -14,9 +14,10 @@
 //! ```
 //!
 //! A server that registers writes one file. Three times within each lease, and every ten seconds, it sets the
-//! file's time of modification, or writes the file again if it has gone. A file whose lease is over counts only if the name has no other server: a clock may
-//! be wrong, and an attempt to bind costs little. Lines without `lease_s` were written by hand, and never end.
-//! Files that do not end in `.json`, and those whose names begin with a dot, are not read.
+//! file's time of modification, or writes the file again if it has gone. A file whose lease is over counts
+//! only if the name has no other server: a clock may be wrong, and an attempt to bind costs little. Lines
+//! without `lease_s` were written by hand, and never end. Files that do not end in `.json`, and those whose
+//! names begin with a dot, are not read.
 //!
 //! Each registration adds a member `start` with a random number to its line. So a server that withdraws late
 //! does not remove the file of its successor, which has the same identity and addresses.
