@@ -1,8 +1,10 @@
 //! The task of a name. It asks while a look-up wants to know, and while there are watches. There is only one
 //! task for a name, so many look-ups and watches cause no more questions than one.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+use futures_util::FutureExt as _;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::sleep_until;
 
@@ -23,7 +25,16 @@ pub(crate) async fn follow(asks: Asks, mut names: UnboundedReceiver<String>) {
     let asks = Arc::new(asks);
     while let Some(name) = names.recv().await {
         let asks = Arc::clone(&asks);
-        tokio::spawn(async move { asks.follow(&name).await });
+        tokio::spawn(async move {
+            attended(|| asks.follow(&name), || asks.shared.fail(&name)).await;
+        });
+    }
+}
+
+/// Runs a task until it returns. After each panic, calls `failed`, and runs it again.
+async fn attended<F: Future<Output = ()>>(task: impl Fn() -> F, failed: impl Fn()) {
+    while AssertUnwindSafe(task()).catch_unwind().await.is_err() {
+        failed();
     }
 }
 
@@ -54,5 +65,40 @@ impl Asks {
                 drop(tokio::task::spawn_blocking(move || watching.run()));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn task_goes_on_after_a_panic() {
+        let (runs, failures) = (Cell::new(0), Cell::new(0));
+        let task = || async {
+            runs.set(runs.get() + 1);
+            assert!(runs.get() > 2, "the task panics twice");
+        };
+        attended(task, || failures.set(failures.get() + 1)).await;
+        assert_eq!((runs.get(), failures.get()), (3, 2));
+    }
+
+    #[test]
+    fn look_up_is_answered_after_a_panic_of_the_task() {
+        let (shared, limit) = (Shared::default(), Duration::from_secs(60));
+        let error = std::thread::scope(|scope| {
+            let begin = || {
+                scope.spawn(|| {
+                    assert!(matches!(shared.next("files"), Next::Ask(_)));
+                    shared.fail("files");
+                });
+            };
+            shared.look_up("files", limit, limit, begin).unwrap_err()
+        });
+        assert!(error.contains("panicked"), "{error}");
+        assert!(matches!(shared.next("files"), Next::End));
     }
 }

@@ -42,6 +42,12 @@ impl Found {
         }
     }
 
+    /// Adds a remark before all others, so that it is kept if there are many.
+    pub(crate) fn remark_first(&mut self, text: String) {
+        self.remarks.insert(0, text);
+        self.remarks.truncate(limits::REMARKS_MAX);
+    }
+
     /// Returns the servers for a client: by priority, and in a random order by weight within a priority, as
     /// RFC 2782 defines it.
     pub(crate) fn offers(&self) -> Offers {

@@ -80,7 +80,7 @@ struct Name {
 impl Name {
     fn new(now: Instant) -> Self {
         Self {
-            answers: Answers::new(),
+            answers: Answers::default(),
             found: None,
             last: None,
             oldest: None,
@@ -230,7 +230,7 @@ impl Shared {
             one.last = round.found.as_ref().ok().cloned();
         }
         one.found = Some(round.found);
-        one.oldest = round.answers.values().map(|kept| kept.came).min();
+        one.oldest = round.answers.kept.values().map(|kept| kept.came).min();
         (one.answers, one.stale, one.trouble) = (round.answers, round.stale, round.trouble);
         (one.due, one.due_for_watches) = match (&one.trouble, round.until) {
             (None, until) => {
@@ -256,6 +256,24 @@ impl Shared {
         drop(state);
         self.has_asked.notify_all();
         told
+    }
+
+    /// Notes that the task of a name has panicked, and will go on.
+    pub(crate) fn fail(&self, name: &str) {
+        let mut state = self.state();
+        let Some(one) = state.names.get_mut(name) else { return };
+        let why = "a defect of this program: the task that asks for the name panicked".to_owned();
+        if !matches!(one.found, Some(Ok(_))) {
+            one.found = Some(Err(why.clone()));
+        }
+        one.stale = one.stale.or(one.oldest);
+        one.trouble = Some(why);
+        one.due = Instant::now() + one.pause.next();
+        one.due_for_watches = one.due;
+        one.rounds += 1;
+        one.is_wanted = false;
+        drop(state);
+        self.has_asked.notify_all();
     }
 
     /// Begins a watch: passes to `watcher` what is known. Returns the number of the watch. `begin` begins the

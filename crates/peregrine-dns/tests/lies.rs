@@ -374,6 +374,37 @@ fn silent_name_server_is_an_error_if_nothing_is_known() {
 }
 
 #[test]
+fn hosts_in_lame_zones_do_not_hide_the_others() {
+    // The name server answers nothing for most hosts. The known one comes last in the alphabet.
+    let mut records: Vec<_> = (0..24)
+        .map(|n| srv("_files._tcp.example.org.", 3600, 7000, &format!("h{n}.lame.org.")))
+        .collect();
+    records.push(srv("_files._tcp.example.org.", 3600, 7000, "z.example.org."));
+    records.push(a("z.example.org.", 3600, 1));
+    let mut known = zone(records);
+    let server = NameServer::start(move |question| {
+        let is_lame = question.queries[0].name().to_ascii().contains("lame");
+        if is_lame { Vec::new() } else { known(question) }
+    });
+    let directory = server.directory();
+    let mut found = None;
+    until_reported(|| {
+        found = directory.look_up("files").ok();
+        found.as_ref().is_some_and(|found| found.servers.len() == 1)
+    });
+    let found = found.unwrap();
+    assert_eq!(servers(&found), ["z.example.org-7000"]);
+    let first = &found.remarks[0];
+    assert!(first.starts_with("some servers may be missing: "), "{first}");
+    // Hosts without an answer are not asked for in each round.
+    let asked = server.count("A h0.lame.org.");
+    for _ in 0..3 {
+        directory.look_up("files").unwrap();
+    }
+    assert!(asked > 0 && server.count("A h0.lame.org.") == asked);
+}
+
+#[test]
 fn forged_packets_are_ignored() {
     let server = NameServer::start(|question| {
         let asked = &question.queries[0];

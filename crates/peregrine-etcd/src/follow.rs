@@ -20,6 +20,9 @@ pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// Processes that must read everything again, for example because the cluster was begun anew, do so within
 /// this time after the pause.
 const READ_WITHIN: Duration = Duration::from_secs(2);
+/// Processes that have come back ask for the number of keys within this time. For this, the member goes
+/// through all keys.
+const COUNT_WITHIN: Duration = Duration::from_secs(10);
 /// The largest number of keys in one answer.
 pub(crate) const PAGE: usize = 512;
 
@@ -142,8 +145,17 @@ async fn changes(
         "progress_notify": true,
     } });
     let mut lines = gateway.follow("watch", &wanted).await?;
+    let mut counts_at = None;
     loop {
-        let line = match next_line(gateway, place, shared, &mut lines).await {
+        let line = tokio::select! {
+            line = next_line(gateway, place, shared, &mut lines) => line,
+            () = until(counts_at) => {
+                counts_at = None;
+                compare_count(gateway, place, shared).await?;
+                continue;
+            }
+        };
+        let line = match line {
             Ok(Some(line)) => line,
             Ok(None) => {
                 gateway.move_on(&lines);
@@ -179,7 +191,8 @@ async fn changes(
         }
         // The watch ends if the cluster is begun anew from now on.
         if continues {
-            compare(gateway, place, shared).await?;
+            compare_last(gateway, place, shared).await?;
+            counts_at = Some(Instant::now() + random_part(COUNT_WITHIN));
         }
         *has_watched = true;
         shared.learn(|_| BTreeSet::new());
@@ -187,6 +200,14 @@ async fn changes(
 }
 
 const ANEW: &str = "the cluster was begun anew";
+
+/// Waits until this time, or for ever.
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}
 
 /// Waits for the next line. Meanwhile drops servers whose grace time has passed, and asks the member from
 /// time to time whether it runs.
@@ -216,23 +237,39 @@ async fn next_line(
     }
 }
 
-/// Compares the cluster with what is known, by one request with a short answer.
-async fn compare(gateway: &Gateway, place: &Place, shared: &Shared) -> Result<(), End> {
-    let (revision, is_whole) = shared.with_known(|known| (known.revision, known.is_whole()));
+/// Compares the last key that is known with that of the cluster. This costs the member little.
+async fn compare_last(gateway: &Gateway, place: &Place, shared: &Shared) -> Result<(), End> {
+    let (is_whole, key) = shared.with_known(|known| (known.is_whole(), known.last_key()));
     if !is_whole {
         return Err(End::Known("not all keys are known"));
     }
-    let last = json!({
-        "key": encoded(&place.prefix),
-        "range_end": encoded(place.end()),
-        "revision": revision.to_string(),
-        "sort_order": "DESCEND",
-        "sort_target": "MOD",
-        "limit": "1",
-        "keys_only": true,
-    });
-    match gateway.ask("kv/range", &last).await {
-        Ok(answer) if shared.with_known(|known| known.fits(&answer)) => Ok(()),
+    match key {
+        Some(key) => {
+            let range = json!({ "key": encoded(key), "keys_only": true });
+            compare(gateway, shared, range, Known::fits_last).await
+        }
+        // Nothing has to be counted.
+        None => compare_count(gateway, place, shared).await,
+    }
+}
+
+/// Compares the number of keys that are known with that of the cluster. The member counts all of them.
+async fn compare_count(gateway: &Gateway, place: &Place, shared: &Shared) -> Result<(), End> {
+    let all = encoded(&place.prefix);
+    let range = json!({ "key": all, "range_end": encoded(place.end()), "count_only": true });
+    compare(gateway, shared, range, Known::fits_count).await
+}
+
+/// Asks for a range as of the known revision, and compares the answer with what is known.
+async fn compare(
+    gateway: &Gateway,
+    shared: &Shared,
+    mut range: Value,
+    fits: fn(&Known, &Value) -> bool,
+) -> Result<(), End> {
+    range["revision"] = shared.with_known(|known| known.revision).to_string().into();
+    match gateway.ask("kv/range", &range).await {
+        Ok(answer) if shared.with_known(|known| fits(known, &answer)) => Ok(()),
         // The revision was compacted, or lies in the future. A reading shows which.
         Err(Trouble::Refused(code, _)) if code == OUT_OF_RANGE => {
             Err(End::Known("the cluster does not have the known revision"))

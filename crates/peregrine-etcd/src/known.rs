@@ -8,7 +8,7 @@
 //!
 //! Usually the new cluster shows itself by its number, its term or its revision. But its number may be the same,
 //! and it may have made as many changes as the old one by the time at which this process comes back. So after
-//! each loss of the watch, the process compares one key and the number of keys with what it knows.
+//! each loss of the watch, the process compares one key with what it knows, and later the number of keys.
 //!
 //! Time is an argument, and is always that of the monotonic clock. A jump of the wall clock changes nothing.
 
@@ -52,6 +52,14 @@ impl Entry {
 /// The servers of a name.
 type Servers = BTreeMap<String, Entry>;
 
+/// A state of the cluster, as this process knows it. Revisions of different generations cannot be compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mark {
+    /// [`Known::generation`] before the request was sent.
+    pub(crate) generation: u64,
+    pub(crate) revision: i64,
+}
+
 /// What the cluster has at a key that this process has written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
@@ -73,10 +81,14 @@ pub(crate) struct Known {
     bytes: usize,
     /// The number of keys that are left out, because there are too many or they are too large.
     left_out: usize,
+    /// The number of keys that are no text. Nothing else is kept of them.
+    ignored: usize,
     /// Whether the cluster was found to contradict what is known.
     is_contradicted: bool,
     /// The revision of the cluster up to which this is known.
     pub(crate) revision: i64,
+    /// How often the cluster was found to have been begun anew.
+    pub(crate) generation: u64,
     /// The number of the cluster, and the term of its leader.
     cluster: Option<String>,
     term: i64,
@@ -90,8 +102,10 @@ impl Known {
             keys: 0,
             bytes: 0,
             left_out: 0,
+            ignored: 0,
             is_contradicted: false,
             revision: 0,
+            generation: 0,
             cluster: None,
             term: 0,
         }
@@ -123,7 +137,10 @@ impl Known {
             self.revision = revision(answer).unwrap_or_default();
         }
         for pair in answer.get("kvs").and_then(Value::as_array).into_iter().flatten() {
-            self.put(pair);
+            match is_text(pair) {
+                true => drop(self.put(pair)),
+                false => self.ignored += 1,
+            }
         }
         self.keys < KEYS_MAX && self.bytes < BYTES_MAX
     }
@@ -143,32 +160,37 @@ impl Known {
         self.left_out == 0
     }
 
-    /// Returns whether an answer fits what is known. It is that to a reading, as of the known revision, of the
-    /// key that was written last, with the number of all keys. Each key has a lease, whose number no other
-    /// cluster has.
-    pub(crate) fn fits(&self, answer: &Value) -> bool {
-        let all = || self.names.values().flat_map(BTreeMap::values);
-        let own = || all().filter(|entry| entry.kept.is_none());
-        let count = number(answer.get("count")).unwrap_or_default();
-        let last = answer.get("kvs").and_then(Value::as_array).and_then(|all| all.first());
-        let fits = match last {
-            None => true,
-            Some(pair) => {
-                let key = decoded(pair.get("key"));
-                let known = key.as_deref().and_then(|key| self.entry(key));
-                known.is_some_and(|known| {
-                    number(pair.get("mod_revision")) == Some(known.modified)
-                        && number(pair.get("lease")).unwrap_or_default() == known.lease
-                        && own().all(|entry| entry.modified <= known.modified)
-                })
-            }
-        };
-        fits && count == own().count() as i64
+    /// Returns the key that was written last of those that the cluster has.
+    pub(crate) fn last_key(&self) -> Option<String> {
+        let (name, server, _) = self.last()?;
+        Some(self.place.key(name, server))
     }
 
-    fn entry(&self, key: &str) -> Option<&Entry> {
-        let (name, server) = self.place.name_of(key)?;
-        self.names.get(name)?.get(server)
+    fn last(&self) -> Option<(&String, &String, &Entry)> {
+        let all = self.names.iter().flat_map(|(name, servers)| {
+            servers.iter().map(move |(server, entry)| (name, server, entry))
+        });
+        all.filter(|(.., entry)| entry.kept.is_none()).max_by_key(|(.., entry)| entry.modified)
+    }
+
+    /// Returns whether the answer to a reading of [`last_key`](Self::last_key), as of the known revision,
+    /// fits what is known. Each registration has a lease, whose number no other cluster has.
+    pub(crate) fn fits_last(&self, answer: &Value) -> bool {
+        let pair = answer.get("kvs").and_then(Value::as_array).and_then(|all| all.first());
+        match (self.last(), pair) {
+            (Some((.., known)), Some(pair)) => {
+                number(pair.get("mod_revision")) == Some(known.modified)
+                    && number(pair.get("lease")).unwrap_or_default() == known.lease
+            }
+            (known, pair) => known.is_none() && pair.is_none(),
+        }
+    }
+
+    /// Returns whether an answer with the number of all keys, as of the known revision, fits what is known.
+    pub(crate) fn fits_count(&self, answer: &Value) -> bool {
+        let all = self.names.values().flat_map(BTreeMap::values);
+        let own = all.filter(|entry| entry.kept.is_none()).count() + self.ignored;
+        number(answer.get("count")).unwrap_or_default() == own as i64
     }
 
     /// Returns whether a reading contradicts what is known: a key that was written before the known revision
@@ -190,7 +212,9 @@ impl Known {
         let is_anew = self.is_contradicted
             || self.continues_not(new.cluster.as_deref(), Some(new.revision), Some(new.term))
             || self.contradicts(&new);
+        let generation = self.generation + u64::from(is_anew);
         let before = core::mem::replace(self, new).names;
+        self.generation = generation;
         let kept =
             before.iter().flat_map(|(name, servers)| servers.iter().map(move |one| (name, one)));
         for (name, (server, entry)) in kept {
@@ -264,6 +288,12 @@ impl Known {
         for event in events.into_iter().flatten() {
             let Some(pair) = event.get("kv") else { continue };
             let is_gone = event.get("type").and_then(Value::as_str) == Some("DELETE");
+            if !is_text(pair) {
+                self.ignored = match is_gone {
+                    true => self.ignored.saturating_sub(1),
+                    false => self.ignored + usize::from(is_new(pair)),
+                };
+            }
             changed.extend(if is_gone { self.remove(pair) } else { self.put(pair) });
             if let Some(revision) = number(pair.get("mod_revision")) {
                 self.revision = self.revision.max(revision);
@@ -280,7 +310,7 @@ impl Known {
         let value = decoded(pair.get("value")).ok_or_else(|| "the value is no text".to_owned());
         let length = value.as_ref().map_or(0, String::len);
         let offer = value.and_then(|value| match server {
-            "" => Err("the key names no server".to_owned()),
+            "" | "/" => Err("the key names no server".to_owned()),
             _ if value.len() > limits::RECORD_BYTES_MAX => Err("the value is too long".to_owned()),
             _ => Offer::from_json(&value),
         });
@@ -288,8 +318,10 @@ impl Known {
             true => Ok(offer),
             false => Err(format!("the value is of the server `{}`", offer.server())),
         });
+        // The text may repeat the value.
+        let offer = offer.map_err(|why| why.chars().take(limits::REMARK_MAX).collect::<String>());
         let before = self.take_out(name, server);
-        let bytes = key.len() + if offer.is_ok() { length } else { 0 };
+        let bytes = key.len() + offer.as_ref().map_or_else(String::len, |_| length);
         if self.keys == KEYS_MAX || self.bytes + bytes > BYTES_MAX {
             self.left_out += 1;
             return Some(name.to_owned());
@@ -325,10 +357,10 @@ impl Known {
         let usable = entries().filter_map(|(_, entry)| entry.offer.as_ref().ok().cloned());
         let mut offers = Offers::distinct(usable);
         for (server, entry) in entries() {
-            let key = || match &**server {
-                "" => format!("{}{name}", self.place.prefix),
-                server => self.place.key(name, server),
-            };
+            if offers.remarks.len() == limits::REMARKS_MAX {
+                break;
+            }
+            let key = || self.place.key(name, server);
             match &entry.offer {
                 Err(why) => offers.remark(&format!("{}: {why}", key())),
                 Ok(_) if entry.kept.is_some() => offers.remark(&format!(
@@ -358,6 +390,16 @@ impl Known {
 /// Returns the revision of the cluster at the time of an answer.
 pub(crate) fn revision(answer: &Value) -> Option<i64> {
     number(answer.get("header")?.get("revision"))
+}
+
+/// Returns whether a key is a text.
+fn is_text(pair: &Value) -> bool {
+    decoded(pair.get("key")).is_some()
+}
+
+/// Returns whether a change has made a key, which did not exist before.
+fn is_new(pair: &Value) -> bool {
+    number(pair.get("version")) == Some(1)
 }
 
 /// Returns the term of the leader at the time of an answer.
@@ -553,16 +595,20 @@ mod tests {
         };
         let size = "/p/files/a".len() + offer("a").len();
         assert_eq!(put("a", &offer("a")), (1, size, 0));
-        // Of garbage, only the key is kept.
-        let garbage = size + "/p/files/x".len();
+        // Of garbage, only the key and the reason are kept.
+        let garbage = size + "/p/files/x".len() + "the value is too long".len();
         assert_eq!(put("x", &"x".repeat(1 << 20)), (2, garbage, 0));
+        // The reason would repeat the value.
+        let value = json!({ "server": "y", "addresses": ["x".repeat(60_000)] }).to_string();
+        let garbage = garbage + "/p/files/y".len() + limits::REMARK_MAX;
+        assert_eq!(put("y", &value), (3, garbage, 0));
         known.bytes = BYTES_MAX - size;
         let mut put = |server: &str| {
             let event = json!({ "kv": pair(&format!("/p/files/{server}"), &offer(server), 2) });
             known.change(&json!({ "events": [event] }));
             (known.keys, known.left_out)
         };
-        assert_eq!((put("b"), put("c")), ((3, 0), (3, 1)));
+        assert_eq!((put("b"), put("c")), ((4, 0), (4, 1)));
         assert_eq!(servers(&known), ["a", "b"]);
     }
 
@@ -578,17 +624,18 @@ mod tests {
         let mut known = known();
         replace(&mut known, &whole, now());
         let fits = |known: &Known, count: &str, last: Option<Value>| {
-            known.fits(&json!({ "header": header, "count": count, "kvs": last.as_slice() }))
+            known.fits_last(&json!({ "header": header, "kvs": last.as_slice() }))
+                && known.fits_count(&json!({ "header": header, "count": count }))
         };
         assert!(fits(&known, "2", Some(with("b", "2", 8))));
-        // Fewer keys; another key; another lease; another revision.
+        assert_eq!(known.last_key().as_deref(), Some("/p/files/b"));
+        // Fewer keys; no key; another lease; another revision.
         assert!(!fits(&known, "1", Some(with("b", "2", 8))));
-        assert!(!fits(&known, "2", Some(with("a", "1", 4))));
-        assert!(!fits(&known, "2", Some(with("c", "2", 8))));
+        assert!(!fits(&known, "2", None));
         assert!(!fits(&known, "2", Some(with("b", "7", 8))));
         assert!(!fits(&known, "2", Some(with("b", "2", 7))));
         assert!(!fits(&known, "0", None));
-        assert!(Known::nothing(known.place.clone()).fits(&json!({ "header": header })));
+        assert!(fits(&Known::nothing(known.place.clone()), "0", None));
         // Without the comparison, a reading shows it by a key that is not known as it was.
         let anew = json!({ "header": header, "kvs": [with("b", "7", 6)] });
         replace(&mut known, &anew, now());
@@ -600,6 +647,34 @@ mod tests {
         assert_eq!(servers(&known), ["a", "b"]);
         assert!(fits(&known, "0", None), "the cluster does not have what was kept");
         assert!(!known.is_contradicted);
+        assert_eq!(known.generation, 2);
+    }
+
+    #[test]
+    fn odd_keys_are_counted() {
+        let odd = |version: &str, kind: &str| {
+            let pair = json!({ "key": "/w==", "value": "", "version": version });
+            json!({ "type": kind, "kv": pair })
+        };
+        let mut known = known();
+        let pairs = [
+            pair("/p/files", "", 1),
+            pair("/p/files/", "", 2),
+            pair("/p/files//", "", 3),
+            odd("5", "")["kv"].clone(),
+        ];
+        replace(&mut known, &json!({ "header": { "revision": "4" }, "kvs": pairs }), now());
+        let fits = |known: &Known, count: &str| known.fits_count(&json!({ "count": count }));
+        assert!(fits(&known, "4"));
+        for (event, count) in [
+            (odd("1", "PUT"), "5"),
+            (odd("2", "PUT"), "5"),
+            (odd("0", "DELETE"), "4"),
+            (json!({ "type": "DELETE", "kv": { "key": encoded("/p/files/") } }), "3"),
+        ] {
+            known.change(&json!({ "events": [event] }));
+            assert!(fits(&known, count), "{event} {count}");
+        }
     }
 
     /// The time of day, which may jump, has no part in what this crate does. Leases are measured by the

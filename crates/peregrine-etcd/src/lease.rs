@@ -13,12 +13,12 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use peregrine::directory::Offer;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::gateway::{DENIED, Gateway, NOT_FOUND, Trouble, encoded, number};
-use crate::known::{Claim, revision};
+use crate::known::{Claim, Mark, revision};
 use crate::pause::{Pause, random_part};
 use crate::place::Place;
 use crate::shared::Shared;
@@ -59,16 +59,25 @@ impl Problem {
     }
 }
 
-/// The states of a registration. It begins as `Lost`. A successful write makes it `Written`, also from
-/// `Taken`. The watch of the directory shows later that the key has gone (`Lost`), or that another
-/// registration has it (`Taken`). With a new lease, all `Written` keys are `Lost`.
+/// The states of a registration. It begins as `Lost`. A successful write makes it `Written`. A later write,
+/// or the watch of the directory, shows that another registration has the key (`Taken`). The watch also
+/// shows that the key has gone (`Lost`). With a new lease, all `Written` keys are `Lost`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Lost,
-    /// Written with the current lease, at this revision.
-    Written(i64),
-    /// Another registration has the key. This one was written at this revision.
-    Taken(i64),
+    /// Written with the current lease, then.
+    Written(Mark),
+    /// Another registration has the key. It was found, or this one was written, then.
+    Taken(Mark),
+}
+
+/// When a key is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Write {
+    /// In any case: the server has just begun, so it is the later one of two.
+    Always,
+    /// Unless another registration has the key.
+    IfFree,
 }
 
 struct Entry {
@@ -170,14 +179,7 @@ impl Lease<'_> {
 
     async fn register(&mut self, number: u64, entry: Entry) -> Result<(), Trouble> {
         self.entries.insert(number, entry);
-        let registered = match self.id {
-            None => self.begin().await,
-            Some(_) => match self.put(number).await {
-                // The lease was lost.
-                Err(Trouble::Refused(code, _)) if code != DENIED => self.begin().await,
-                put => put,
-            },
-        };
+        let registered = self.write_first(number).await;
         let is_written = |entry: &Entry| matches!(entry.state, State::Written(_));
         if self.entries.get(&number).is_some_and(is_written) {
             return Ok(());
@@ -192,17 +194,31 @@ impl Lease<'_> {
         registered
     }
 
+    /// Writes the key of a new registration, and makes a lease for it if necessary.
+    async fn write_first(&mut self, number: u64) -> Result<(), Trouble> {
+        if self.id.is_some() {
+            match self.put(number, Write::Always).await {
+                // The lease was lost.
+                Err(Trouble::Refused(code, _)) if code != DENIED => {}
+                put => return put,
+            }
+        }
+        self.grant().await?;
+        self.put(number, Write::Always).await?;
+        self.put_lost().await
+    }
+
     /// Compares the registrations with what is known of the cluster. Returns whether one must be written.
     fn look(&mut self) -> bool {
         let Some(lease) = self.id else { return !self.entries.is_empty() };
         for entry in self.entries.values_mut() {
-            let (State::Written(revision) | State::Taken(revision)) = entry.state else { continue };
-            let claim = self.shared.claim(&entry.name, &entry.offer, lease, revision);
+            let (State::Written(at) | State::Taken(at)) = entry.state else { continue };
+            let claim = self.shared.claim(&entry.name, &entry.offer, lease, at);
             entry.state = match claim {
                 None => continue,
-                Some(Claim::Own) => State::Written(revision),
+                Some(Claim::Own) => State::Written(at),
                 Some(Claim::Missing) => State::Lost,
-                Some(Claim::Other) => State::Taken(revision),
+                Some(Claim::Other) => State::Taken(at),
             };
             let is_taken = claim == Some(Claim::Other);
             entry.problem.set(is_taken.then(|| TAKEN.to_owned()));
@@ -255,6 +271,12 @@ impl Lease<'_> {
 
     /// Makes a new lease, and writes all keys with it that no other registration has.
     async fn begin(&mut self) -> Result<(), Trouble> {
+        self.grant().await?;
+        self.put_lost().await
+    }
+
+    /// Makes a new lease, which no key has yet.
+    async fn grant(&mut self) -> Result<(), Trouble> {
         let seconds = self.place.lease.as_secs();
         let answer = self.gateway.ask("lease/grant", &json!({ "TTL": seconds })).await?;
         let id = number(answer.get("ID"));
@@ -264,18 +286,24 @@ impl Lease<'_> {
                 entry.state = State::Lost;
             }
         }
-        self.put_lost().await
+        Ok(())
     }
 
-    /// Writes the keys that were lost. One that the cluster refuses does not keep the others from being
-    /// written.
+    /// Writes the keys that were lost, unless another registration has them meanwhile. One that the cluster
+    /// refuses does not keep the others from being written.
     async fn put_lost(&mut self) -> Result<(), Trouble> {
         self.look();
         let is_lost = |one: &(&u64, &Entry)| one.1.state == State::Lost;
         let lost: Vec<u64> = self.entries.iter().filter(is_lost).map(|one| *one.0).collect();
         let mut all = Ok(());
-        for number in lost {
-            match self.put(number).await {
+        // If two have the same key, the later one counts.
+        for number in lost.into_iter().rev() {
+            if let Some(at) = self.later_one(number) {
+                let entry = self.entries.get_mut(&number);
+                entry.into_iter().for_each(|entry| entry.state = State::Taken(at));
+                continue;
+            }
+            match self.put(number, Write::IfFree).await {
                 Err(trouble @ Trouble::Refused(..)) => all = Err(trouble),
                 put => put?,
             }
@@ -283,17 +311,44 @@ impl Lease<'_> {
         all
     }
 
-    async fn put(&mut self, number: u64) -> Result<(), Trouble> {
+    /// Returns when a later registration of this process with the same key was written, if there is one.
+    fn later_one(&self, number: u64) -> Option<Mark> {
+        let entry = self.entries.get(&number)?;
+        let later = self.entries.range(number + 1..).map(|(_, later)| later);
+        let key = |one: &Entry| (one.name.clone(), one.offer.server().to_owned());
+        let mut same = later.filter(|later| key(later) == key(entry));
+        same.find_map(|later| match later.state {
+            State::Written(at) => Some(at),
+            State::Lost | State::Taken(_) => None,
+        })
+    }
+
+    /// Writes the key of a registration.
+    async fn put(&mut self, number: u64, write: Write) -> Result<(), Trouble> {
         let (Some(id), Some(entry)) = (self.id, self.entries.get_mut(&number)) else {
             return Ok(());
         };
-        let key = self.place.key(&entry.name, entry.offer.server());
+        // Later, the answer may be of a cluster that was begun anew.
+        let generation = self.shared.with_known(|known| known.generation);
+        let key = encoded(self.place.key(&entry.name, entry.offer.server()));
         let value = encoded(entry.offer.to_json());
-        let body = json!({ "key": encoded(&key), "value": value, "lease": id.to_string() });
-        let answer = self.gateway.ask("kv/put", &body).await?;
-        entry.state = State::Written(revision(&answer).unwrap_or_default());
+        let put = json!({ "key": key, "value": value, "lease": id.to_string() });
+        let (answer, is_written) = match write {
+            Write::Always => (self.gateway.ask("kv/put", &put).await?, true),
+            Write::IfFree => {
+                let answer = self.gateway.ask("kv/txn", &put_if_free(&key, id, put)).await?;
+                let is_written = has_put(&answer);
+                (answer, is_written)
+            }
+        };
+        let at = Mark { generation, revision: revision(&answer).unwrap_or_default() };
+        if !is_written {
+            entry.state = State::Taken(at);
+            entry.problem.set(Some(TAKEN.to_owned()));
+            return Ok(());
+        }
+        entry.state = State::Written(at);
         // An earlier registration with this key may have ended.
-        let key = encoded(key);
         self.leaving.retain(|one| one.key != key);
         Ok(())
     }
@@ -307,7 +362,7 @@ impl Lease<'_> {
         // If the cluster did not answer a moment ago, further withdrawals do not wait for it in turn.
         let waits = !self.leaving.is_empty();
         match self.release(ended) {
-            Some(other) => self.put(other).await,
+            Some(other) => self.put(other, Write::IfFree).await,
             None if waits => Ok(()),
             None => self.leave().await,
         }
@@ -370,4 +425,24 @@ impl Lease<'_> {
             sleep(pause.next()).await;
         }
     }
+}
+
+/// Returns the transaction that writes a key, unless the key exists and has another lease.
+fn put_if_free(key: &str, lease: i64, put: Value) -> Value {
+    let is = |target: &str, member: &str, value: String| json!({ "key": key, "target": target, "result": "EQUAL", member: value });
+    let put = json!([{ "request_put": put }]);
+    let is_missing = is("CREATE", "create_revision", "0".to_owned());
+    let if_missing = json!({ "request_txn": { "compare": [is_missing], "success": put } });
+    json!({
+        "compare": [is("LEASE", "lease", lease.to_string())],
+        "success": put,
+        "failure": [if_missing],
+    })
+}
+
+/// Returns whether the transaction of [`put_if_free`] has written the key.
+fn has_put(answer: &Value) -> bool {
+    let is_done = |answer: &Value| answer.get("succeeded").and_then(Value::as_bool) == Some(true);
+    let inner = answer.pointer("/responses/0/response_txn");
+    is_done(answer) || inner.is_some_and(is_done)
 }

@@ -125,16 +125,24 @@ impl Place {
         (self.lease * 3).min(CHECK_MAX)
     }
 
-    /// Returns the key of a server of a name.
+    /// Returns the key of a server of a name. This is the inverse of [`name_of`](Self::name_of).
     pub(crate) fn key(&self, name: &str, server: &str) -> String {
-        format!("{}{name}/{server}", self.prefix)
+        let slash = if server.is_empty() || server.starts_with('/') { "" } else { "/" };
+        format!("{}{name}{slash}{server}", self.prefix)
     }
 
-    /// Returns the name and the server of a key. The server is empty if the key has none. `None`: the key is
-    /// not one of the directory.
+    /// Returns the name and the server of a key. The server is empty if the key has none. It begins with a
+    /// slash if there is nothing between two slashes, or after the last one: no two keys have the same name
+    /// and server. `None`: the key is not one of the directory.
     pub(crate) fn name_of<'a>(&self, key: &'a str) -> Option<(&'a str, &'a str)> {
         let rest = key.strip_prefix(&*self.prefix)?;
-        Some(rest.split_once('/').unwrap_or((rest, "")))
+        Some(match rest.split_once('/') {
+            None => (rest, ""),
+            Some((name, server)) if server.is_empty() || server.starts_with('/') => {
+                (name, &rest[name.len()..])
+            }
+            Some(divided) => divided,
+        })
     }
 
     /// Returns the first key after all keys of the directory.
@@ -218,6 +226,10 @@ mod tests {
         assert_eq!(key, "/p/files/fs1");
         assert_eq!(place.name_of(&key), Some(("files", "fs1")));
         assert_eq!(place.name_of("/p/files"), Some(("files", "")));
+        let odd =
+            ["/p/", "/p/files", "/p/files/", "/p/files//", "/p/files//x", "/p/files/x/", "/p//"];
+        let divided = odd.map(|key| place.name_of(key).unwrap());
+        assert_eq!(divided.map(|(name, server)| place.key(name, server)), odd);
         assert_eq!(place.name_of("/q/files/fs1"), None);
         assert_eq!(place.end(), "/p0");
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use peregrine::directory::{Offer, Offers, Watcher};
 use tokio::sync::Notify;
 
-use crate::known::{Claim, Known};
+use crate::known::{Claim, Known, Mark};
 use crate::place::Place;
 use crate::watches::Watches;
 
@@ -156,17 +156,13 @@ impl Shared {
         Some((heard.elapsed(), state.trouble.clone().unwrap_or_default()))
     }
 
-    /// Returns what the cluster has at the key of a registration that was written at `revision`. `None`: that
-    /// is not known now.
-    pub(crate) fn claim(
-        &self,
-        name: &str,
-        offer: &Offer,
-        lease: i64,
-        revision: i64,
-    ) -> Option<Claim> {
+    /// Returns what the cluster has at the key of a registration that was written at `at`. `None`: that is
+    /// not known now.
+    pub(crate) fn claim(&self, name: &str, offer: &Offer, lease: i64, at: Mark) -> Option<Claim> {
         let state = self.state();
-        let is_known = state.is_current && state.known.revision >= revision;
-        is_known.then(|| state.known.claim(name, offer, lease))
+        let known = &state.known;
+        // A cluster that was begun anew counts its revisions again.
+        let is_known = at.generation < known.generation || known.revision >= at.revision;
+        (state.is_current && is_known).then(|| known.claim(name, offer, lease))
     }
 }

@@ -29,6 +29,14 @@ impl Record {
         line.to_string()
     }
 
+    /// Returns the line with the member `start`, which distinguishes registrations of the same server. No
+    /// reader needs it.
+    pub(super) fn to_line_of(&self, start: u64) -> String {
+        let line = self.to_line();
+        let members = line.strip_suffix('}').unwrap_or(&line);
+        format!("{members},\"start\":\"{start:016x}\"}}")
+    }
+
     /// Reads a line. Members with other names may be added in later versions, and are ignored.
     ///
     /// # Errors
@@ -104,7 +112,8 @@ mod tests {
         let offer = Offer::new("fs1", ["files@fs1:7000", "tcp:files@[::1]:7001"]).unwrap();
         for lease in [None, Some(Duration::from_secs(30))] {
             let record = Record { offer: offer.clone(), lease };
-            assert_eq!(Record::read(&record.to_line()), Ok(record));
+            assert_eq!(Record::read(&record.to_line()).as_ref(), Ok(&record));
+            assert_eq!(Record::read(&record.to_line_of(7)), Ok(record));
         }
         let later = r#"{"weight":3,"server":"a","addresses":["files@fs1"]}"#;
         assert_eq!(Record::read(later).unwrap().offer.server(), "a");

@@ -13,16 +13,21 @@
 //! {"server":"4f2a90c1d7e85b36","addresses":["files@fs1.example.org:7000"],"lease_s":30}
 //! ```
 //!
-//! A server that registers writes one file. Three times within each lease, it sets the file's time of
-//! modification. A file whose lease is over counts only if the name has no other server: a clock may
-//! be wrong, and an attempt to bind costs little. Lines without `lease_s` were written by hand, and never end.
-//! Files that do not end in `.json`, and those whose names begin with a dot, are not read.
+//! A server that registers writes one file. Three times within each lease, and every ten seconds, it sets the
+//! file's time of modification, or writes the file again if it has gone. A file whose lease is over counts
+//! only if the name has no other server: a clock may be wrong, and an attempt to bind costs little. Lines
+//! without `lease_s` were written by hand, and never end. Files that do not end in `.json`, and those whose
+//! names begin with a dot, are not read.
+//!
+//! Each registration adds a member `start` with a random number to its line. So a server that withdraws late
+//! does not remove the file of its successor, which has the same identity and addresses.
 //!
 //! A user who may write in the tree may send clients to any server, as with a hosts file.
 
 mod keeping;
 mod registered;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -42,6 +47,8 @@ use crate::limits;
 const LEASE: Duration = Duration::from_secs(30);
 /// How often the thread looks for changes of watched names.
 const LOOK: Duration = Duration::from_millis(500);
+/// The longest time between two renewals. A file that was removed is missing no longer.
+const RENEW_MAX: Duration = Duration::from_secs(10);
 /// The shortest lease.
 const LEASE_MIN: Duration = Duration::from_secs(1);
 
@@ -163,15 +170,16 @@ impl Directory for Tree {
         let place = self.place(name, Phase::Export)?;
         self.check(Phase::Export)?;
         remove_dead(&place, SystemTime::now());
-        let line = Record { offer: offer.clone(), lease: Some(self.lease) }.to_line();
-        let mut file = Registered::new(&place, offer.server(), line, &self.claims);
+        let record = Record { offer: offer.clone(), lease: Some(self.lease) };
+        let file = Registered::new(&place, &record, &self.claims);
+        let mut file = file.map_err(|error| failed(Phase::Export, "writing", &place, error))?;
         if let Err(error) = file.write() {
             let failed = failed(Phase::Export, "writing", file.path(), error);
             file.end();
             return Err(failed);
         }
         let no_thread = |error| CallError::system(Phase::Export, NO_THREAD, error);
-        self.renewals.add(file, self.lease / 3).map_err(no_thread)
+        self.renewals.add(file, every(self.lease)).map_err(no_thread)
     }
 
     fn watch(&self, name: &str, mut watcher: Watcher) -> Result<Standing, CallError> {
@@ -206,6 +214,11 @@ impl Duty for Look {
     fn end(&mut self) {}
 }
 
+/// Returns the time between two renewals of a lease.
+fn every(lease: Duration) -> Duration {
+    (lease / 3).min(RENEW_MAX)
+}
+
 const NO_THREAD: &str =
     "cannot start the thread that renews registrations (check RLIMIT_NPROC and pids.max)";
 
@@ -221,17 +234,11 @@ fn is_record(name: &str) -> bool {
 
 /// Reads the servers of the name to which the directory `place` belongs.
 fn read(place: &Path, now: SystemTime) -> io::Result<Offers> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(place)? {
-        let name = entry?.file_name();
-        files.extend(name.to_str().filter(|name| is_record(name)).map(str::to_owned));
-    }
-    files.sort();
     let mut found = Offers::default();
-    if files.len() > limits::SERVERS_MAX {
+    let (files, is_cut) = files_of(place)?;
+    if is_cut {
         let most = limits::SERVERS_MAX;
         found.remark(&format!("{}: only {most} files are read", place.display()));
-        files.truncate(most);
     }
     let (mut servers, mut late) = (Vec::new(), Vec::new());
     for file in files {
@@ -263,6 +270,21 @@ fn read(place: &Path, now: SystemTime) -> io::Result<Offers> {
     distinct.remarks.iter().for_each(|remark| found.remark(remark));
     found.servers = distinct.servers;
     Ok(found)
+}
+
+/// Returns the first files of a directory that have records, in order, and whether there are more. Keeps no
+/// more names than these.
+fn files_of(place: &Path) -> io::Result<(BTreeSet<String>, bool)> {
+    let (mut files, mut is_cut) = (BTreeSet::new(), false);
+    for entry in fs::read_dir(place)? {
+        let name = entry?.file_name();
+        files.extend(name.to_str().filter(|name| is_record(name)).map(str::to_owned));
+        if files.len() > limits::SERVERS_MAX {
+            files.pop_last();
+            is_cut = true;
+        }
+    }
+    Ok((files, is_cut))
 }
 
 /// Returns the text of a file, and when it was modified.

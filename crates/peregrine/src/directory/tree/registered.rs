@@ -24,9 +24,17 @@ const TRIES: usize = 5;
 /// How the name of a file ends that is written, and not renamed yet.
 const NEW: &str = ".new";
 
-/// How many registrations of this process keep each file.
+/// The registrations of this process that keep a file.
+#[derive(Debug)]
+struct Claim {
+    count: usize,
+    /// What distinguishes their line from those of other processes.
+    start: u64,
+}
+
+/// The files that registrations of this process keep.
 #[derive(Debug, Default)]
-pub(super) struct Claims(Mutex<BTreeMap<PathBuf, usize>>);
+pub(super) struct Claims(Mutex<BTreeMap<PathBuf, Claim>>);
 
 /// The file of a registration.
 pub(super) struct Registered {
@@ -38,10 +46,21 @@ pub(super) struct Registered {
 }
 
 impl Registered {
-    pub(super) fn new(place: &Path, server: &str, line: String, claims: &Arc<Claims>) -> Self {
-        let path = place.join(format!("{server}.json"));
-        *claims.0.lock().entry(path.clone()).or_default() += 1;
-        Self { path, place: place.to_owned(), line, claims: Arc::clone(claims) }
+    /// Prepares the file of a registration.
+    ///
+    /// # Errors
+    /// If the system gives no random number.
+    pub(super) fn new(place: &Path, record: &Record, claims: &Arc<Claims>) -> io::Result<Self> {
+        let path = place.join(format!("{}.json", record.offer.server()));
+        let start = u64::from_ne_bytes(sys::random::<8>()?);
+        let start = {
+            let mut all = claims.0.lock();
+            let claim = all.entry(path.clone()).or_insert(Claim { count: 0, start });
+            claim.count += 1;
+            claim.start
+        };
+        let line = record.to_line_of(start);
+        Ok(Self { path, place: place.to_owned(), line, claims: Arc::clone(claims) })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -105,9 +124,9 @@ impl Duty for Registered {
     fn end(&mut self) {
         let is_claimed = {
             let mut claims = self.claims.0.lock();
-            let left = claims.get_mut(&self.path).map_or(0, |left| {
-                *left -= 1;
-                *left
+            let left = claims.get_mut(&self.path).map_or(0, |claim| {
+                claim.count -= 1;
+                claim.count
             });
             if left == 0 {
                 claims.remove(&self.path);

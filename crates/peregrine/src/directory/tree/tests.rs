@@ -104,6 +104,36 @@ fn later_server_of_one_identity_counts_and_the_earlier_one_is_told() {
 }
 
 #[test]
+fn late_withdrawal_leaves_the_file_of_the_successor() {
+    let (dir, tree) = tree();
+    let before = tree.register("files", &offer("a")).unwrap();
+    // Another process, with the same identity and the same addresses.
+    let after = Tree::at(dir.path()).register("files", &offer("a")).unwrap();
+    drop(before);
+    assert_eq!(servers(&tree), ["a"]);
+    drop(after);
+    assert!(servers(&tree).is_empty());
+}
+
+#[test]
+fn long_leases_are_renewed_as_often_as_short_ones() {
+    assert_eq!(every(Duration::from_secs(3)), Duration::from_secs(1));
+    assert_eq!(every(Duration::from_secs(300)), RENEW_MAX);
+}
+
+#[test]
+fn number_of_files_is_bounded() {
+    let (dir, tree) = tree();
+    for n in (0..limits::SERVERS_MAX + 3).rev() {
+        write(dir.path(), &format!("{n:04}.json"), "", Duration::ZERO);
+    }
+    let (files, is_cut) = files_of(&dir.path().join("files")).unwrap();
+    let last = format!("{:04}.json", limits::SERVERS_MAX - 1);
+    assert_eq!((files.len(), files.last(), is_cut), (limits::SERVERS_MAX, Some(&last), true));
+    assert!(tree.look_up("files").unwrap().remarks[0].ends_with("only 1024 files are read"));
+}
+
+#[test]
 fn files_of_other_machines_and_of_killed_processes_are_no_obstacle() {
     let (dir, tree) = tree();
     // A process of another machine, which has the same number, writes these files now.
