@@ -295,8 +295,8 @@ impl Server {
     /// ```
     ///
     /// # Errors
-    /// If the text is no valid name: letters, digits, `.`, `_` and `-`, not longer than
-    /// [`limits::NAME_MAX`](crate::limits::NAME_MAX).
+    /// If the text has not the form of a name: at most [`NAME_BYTES_MAX`](limits::NAME_BYTES_MAX) letters,
+    /// digits, `-`, `_` and `.`, and no dot at the beginning.
     pub fn registered_as(mut self, server: &str) -> Result<Self, CallError> {
         if !crate::interface::valid_name(server) {
             let text = format!("`{server}` cannot identify a server");
