@@ -141,7 +141,12 @@ impl Shared {
     /// Returns why a watch does not work now.
     pub(crate) fn problem(&self, number: u64) -> Option<String> {
         let panicked = || self.watches.has_panicked(number);
-        self.trouble().or_else(|| panicked().then(|| "the watcher panicked".to_owned()))
+        let silent = self.silence().map(|(age, why)| {
+            format!("the cluster has not answered for {} s: {why}", age.as_secs())
+        });
+        silent
+            .or_else(|| self.trouble())
+            .or_else(|| panicked().then(|| "the watcher panicked".to_owned()))
     }
 
     /// Returns why changes are not noticed now.

@@ -422,10 +422,23 @@ fn clients_bind_to_known_names_while_the_cluster_is_away() {
     let options = BindOptions::default().directory(Arc::clone(&names));
     until("the server is known", || names.look_up(&name).unwrap().servers.len() == 1);
     assert_eq!(DeskClient::bind_with(&name, &options).unwrap().number().unwrap(), 7);
+    let pool = DeskPool::bind_with(&name, &options).unwrap();
+    let remarks = |binding: &peregrine::Binding| binding.explain().remarks().join("; ");
+    assert_eq!(remarks(pool.binding()), "");
     cluster.0[0].kill();
     until("the loss is noticed", || names.look_up(&name).unwrap().age.is_some());
     for _ in 0..10 {
-        assert_eq!(DeskClient::bind_with(&name, &options).unwrap().number().unwrap(), 7);
+        let desk = DeskClient::bind_with(&name, &options).unwrap();
+        assert_eq!((desk.number().unwrap(), pool.number().unwrap()), (7, 7));
+        let remarks = remarks(desk.binding());
+        assert!(remarks.starts_with("the directory does not answer: this is "), "{remarks}");
+    }
+    // A pool that was bound before says so, and one that was bound now.
+    let pools = [pool, DeskPool::bind_with(&name, &options).unwrap()];
+    for pool in &pools {
+        let remarks = remarks(pool.binding());
+        let text = "the directory does not report changes now: the cluster has not answered for ";
+        assert!(remarks.starts_with(text), "{remarks}");
     }
     let (explanation, bound) = peregrine::explain(&name, &options);
     bound.unwrap();
@@ -443,6 +456,7 @@ fn clients_bind_to_known_names_while_the_cluster_is_away() {
     until("the server knows of the loss", || !running.registration_problems().is_empty());
     cluster.0[0].start();
     until("the cluster is heard again", || names.look_up(&name).unwrap().age.is_none());
+    assert!(pools.iter().all(|pool| remarks(pool.binding()).is_empty()));
     until("the server is registered", || running.registration_problems().is_empty());
     running.stop();
     until("the server is withdrawn", || names.look_up(&name).unwrap().servers.is_empty());

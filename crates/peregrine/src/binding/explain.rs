@@ -96,8 +96,9 @@ impl Explanation {
         &self.servers
     }
 
-    /// Returns what the directory of a pool contains and cannot be used, and how old its knowledge is if it does
-    /// not answer. For people.
+    /// Returns what the directory of a pool contains and cannot be used, and why it does not report changes now.
+    /// For a client of one server, returns how old the knowledge of the directory was, if it did not answer when
+    /// the client bound. For people.
     pub fn remarks(&self) -> &[String] {
         &self.remarks
     }

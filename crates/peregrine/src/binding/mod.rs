@@ -383,7 +383,9 @@ impl Binding {
             }
         }
         explanation.servers = self.servers();
-        explanation.remarks = self.home.pool().map_or_else(Vec::new, Pool::remarks);
+        if let Some(pool) = self.home.pool() {
+            explanation.remarks = pool.remarks();
+        }
         explanation
     }
 

@@ -118,15 +118,29 @@ pub(super) fn select_of(
     options: &BindOptions,
     until: Instant,
 ) -> Result<Selected, Unbound> {
-    let of = |_: &Address| (targets.to_vec(), no_other_machine());
+    let of = |_: &Address| Targets::of(targets.to_vec(), no_other_machine());
     select_by(address, of, interface, digest, options, until)
 }
 
-/// Binds by the fastest path that works. `targets` returns the addresses at which the export may be, and why
-/// there are no more.
+/// Where an export may be.
+struct Targets {
+    addresses: Vec<Address>,
+    /// Why there are no more addresses.
+    no_more: CallError,
+    /// How old this knowledge is, if the directory does not answer now.
+    age: Option<Duration>,
+}
+
+impl Targets {
+    const fn of(addresses: Vec<Address>, no_more: CallError) -> Self {
+        Self { addresses, no_more, age: None }
+    }
+}
+
+/// Binds by the fastest path that works. `targets` returns where the export may be.
 fn select_by(
     address: &str,
-    targets: impl FnOnce(&Address) -> (Vec<Address>, CallError),
+    targets: impl FnOnce(&Address) -> Targets,
     interface: &InterfaceRef,
     digest: Option<Digest>,
     options: &BindOptions,
@@ -135,6 +149,7 @@ fn select_by(
     let mut explanation = excluded(address);
     let tried = address.parse().and_then(|parsed: Address| {
         let targets = targets(&parsed);
+        explanation.remarks.extend(targets.age.map(old));
         try_all(&parsed, targets, interface, digest, options, until, &mut explanation)
     });
     match tried {
@@ -164,7 +179,7 @@ type Selection = (BoundPath, Option<Fit>);
 
 fn try_all(
     address: &Address,
-    (targets, no_more): (Vec<Address>, CallError),
+    Targets { addresses: targets, no_more, .. }: Targets,
     interface: &InterfaceRef,
     digest: Option<Digest>,
     options: &BindOptions,
@@ -333,17 +348,23 @@ pub(super) fn directory(options: &BindOptions) -> Result<Arc<dyn Directory>, Cal
     chosen.map_or_else(directory::of_environment, Ok)
 }
 
-/// Returns the addresses at which the export may be, and the reason why there are no more addresses.
-fn targets(address: &Address, options: &BindOptions) -> (Vec<Address>, CallError) {
+/// Returns the remark that a directory does not answer, and that what it knows has this age.
+pub(super) fn old(age: Duration) -> String {
+    format!("the directory does not answer: this is {} s old", age.as_secs())
+}
+
+/// Returns where the export may be.
+fn targets(address: &Address, options: &BindOptions) -> Targets {
     let mut targets = vec![address.clone()];
     if address.place().is_some() || address.is_on_this_machine() {
-        return (targets, no_other_machine());
+        return Targets::of(targets, no_other_machine());
     }
+    let mut age = None;
     // The runtime directory lists the names that this machine serves. `known` lists the names that other
     // machines serve.
     let known = match directory(options) {
         Ok(known) => known,
-        Err(error) => return (targets, error),
+        Err(error) => return Targets::of(targets, error),
     };
     let no_more = match known.look_up(address.name()) {
         Ok(offers) if offers.servers.is_empty() => {
@@ -353,6 +374,7 @@ fn targets(address: &Address, options: &BindOptions) -> (Vec<Address>, CallError
             CallError::not_executed(Kind::NotFound, Phase::Resolve, text)
         }
         Ok(mut offers) => {
+            age = offers.age;
             order(&mut offers.servers, known.is_ordered(), options);
             targets.extend(offers.addresses().take(limits::OFFERS_MAX).cloned());
             if !prefers_paths(options) {
@@ -363,7 +385,7 @@ fn targets(address: &Address, options: &BindOptions) -> (Vec<Address>, CallError
         }
         Err(error) => error,
     };
-    (targets, no_more)
+    Targets { addresses: targets, no_more, age }
 }
 
 /// Returns whether a faster path is preferred to the server that the balance chooses.
@@ -546,7 +568,7 @@ pub(super) fn describe(address: &str, options: &BindOptions) -> Result<Descripti
     if is_secure {
         security::check_asked(parsed.path())?;
     }
-    let (targets, no_more) = targets(&parsed, options);
+    let Targets { addresses: targets, no_more, .. } = targets(&parsed, options);
     let searched = searched(&parsed, &targets, &no_more);
     let explanation = &mut excluded(address);
     let connects = connects(is_secure, explanation);

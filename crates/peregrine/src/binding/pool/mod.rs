@@ -83,7 +83,7 @@ struct State {
     /// The number of attempts to bind that are under way, also those to servers that are not wanted any more.
     attempts: usize,
     /// The directory reports changes as long as this exists.
-    watch: Option<Watching>,
+    watch: Option<Arc<Watching>>,
     /// Whether the directory can be watched, as far as is known.
     can_watch: bool,
     /// When the directory was asked, if it is not watched.
@@ -148,7 +148,7 @@ impl State {
     fn found(&mut self, found: Result<Found, CallError>) {
         self.looked = Some(Instant::now());
         if let Ok(found) = found {
-            (self.watch, self.can_watch) = (found.watch, found.can_watch);
+            (self.watch, self.can_watch) = (found.watch.map(Arc::new), found.can_watch);
         }
     }
 
@@ -612,13 +612,20 @@ impl Pool {
         state.servers.report(&self.members.read())
     }
 
-    /// Returns what the directory contains and cannot be used, and how old its knowledge is if it does not
-    /// answer now.
+    /// Returns what the directory contains and cannot be used, and why it does not report changes now.
     pub(super) fn remarks(&self) -> Vec<String> {
         let state = self.state();
-        let mut remarks = state.servers.remarks.clone();
-        if let Some(age) = state.servers.age {
-            remarks.push(format!("the directory does not answer: this is {} s old", age.as_secs()));
+        let (mut remarks, watch) = (state.servers.remarks.clone(), state.watch.clone());
+        let age = state.servers.age;
+        drop(state);
+        match watch {
+            // This is code of the directory, so no lock is held.
+            Some(watch) => remarks.extend(
+                watch
+                    .problem()
+                    .map(|problem| format!("the directory does not report changes now: {problem}")),
+            ),
+            None => remarks.extend(age.map(select::old)),
         }
         remarks
     }
