@@ -216,10 +216,10 @@ fn schedule(rate: u32, shared: &Arc<Shared>, runtime: &Handle, is_over: impl Fn(
         due += step;
         if shared.in_flight.fetch_add(2, Ordering::Relaxed) >= IN_FLIGHT_MAX {
             shared.in_flight.fetch_sub(2, Ordering::Relaxed);
-            let why = || Some("not made, because too many calls are in flight".to_owned());
+            let why = "not made, because too many calls are in flight";
             let mut measured = shared.measured();
-            measured.store.record(0, why());
-            measured.pool.record(0, why());
+            measured.store.omit(why);
+            measured.pool.omit(why);
             continue;
         }
         let pooled = Arc::clone(&shared);
@@ -429,7 +429,7 @@ fn print(format: Format, line: &Line, since: Duration) {
             let Interval { violations, used, .. } = interval;
             let (store, pool) = (part("store", &interval.store), part("pool", &interval.pool));
             let seconds = since.as_secs();
-            format!("{seconds:>4} s  {store} | {pool} | {used} servers, {violations} lost")
+            format!("{seconds:>4} s  {store} | {pool} | {used} servers, {violations} wrong values")
         }
         (_, Line::Verified(verified)) => {
             let Verified { keys, lost, unreadable, violations, examples } = verified;

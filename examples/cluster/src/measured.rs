@@ -95,6 +95,12 @@ impl Tally {
         }
     }
 
+    /// Notes a call that was not made. It has no latency.
+    pub(crate) fn omit(&mut self, why: &str) {
+        self.calls += 1;
+        *self.failures.entry(why.to_owned()).or_default() += 1;
+    }
+
     pub(crate) fn merge(&mut self, other: &Self) {
         self.calls += other.calls;
         self.latency.merge(&other.latency);
