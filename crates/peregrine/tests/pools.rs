@@ -213,6 +213,47 @@ fn calls_are_spread_as_the_balance_says() {
     assert!((0..3).all(|desk| owners.contains(&desk)), "{owners:?}");
 }
 
+/// A client of one server chooses it when it binds.
+#[test]
+fn client_binds_to_the_server_that_the_balance_says() {
+    let _directory = own_directory();
+    let (board, ran, all) = desks(3);
+    let bound =
+        |options: &BindOptions| DeskClient::bind_with("desk", options).unwrap().number().unwrap();
+    let several = |balance: Balance, count: usize| {
+        let options = board.options().balance(balance);
+        (0..count).map(|_| bound(&options)).collect::<Vec<_>>()
+    };
+    assert_eq!((0..5).map(|_| bound(&board.options())).collect::<Vec<_>>(), [0; 5], "in order");
+    assert_eq!(several(Balance::First, 5), [0; 5]);
+    let in_turn = several(Balance::RoundRobin, 6);
+    assert!(in_turn.windows(2).all(|two| two[1] == (two[0] + 1) % 3), "{in_turn:?}");
+    let random = several(Balance::Random, 60);
+    assert!((0..3).all(|desk| random.contains(&desk)), "{random:?}");
+    for key in 0..10 {
+        let key = Balance::Key(format!("user {key}"));
+        let pool = board.pool(key.clone());
+        assert_eq!(several(key, 3), [pool.number().unwrap(); 3], "pools choose as clients do");
+    }
+    // A server of a low priority is chosen only if no other one can be reached.
+    let mut offers: Vec<_> = all.iter().map(|desk| desk.offer.clone()).collect();
+    offers[0] = offers[0].clone().with_priority(1);
+    board.0.lock().unwrap().offers = offers[..2].to_vec();
+    for balance in [Balance::First, Balance::Random, Balance::LeastLoaded] {
+        assert_eq!(several(balance, 5), [1; 5]);
+    }
+    // With two servers, the two random choices are always both servers.
+    board.0.lock().unwrap().offers = offers[1..].to_vec();
+    let busy = DeskClient::bind_with("desk", &board.options()).unwrap();
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| busy.wait().unwrap());
+        until("the call runs", || ran.waiting.load(Ordering::Acquire) == 1);
+        assert_eq!(several(Balance::LeastLoaded, 10), [2; 10]);
+        ran.open.store(true, Ordering::Release);
+        assert_eq!(waits.join().unwrap(), 1);
+    });
+}
+
 #[test]
 fn busy_server_gets_no_calls_while_another_is_idle() {
     let _directory = own_directory();

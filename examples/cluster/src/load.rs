@@ -117,6 +117,8 @@ struct Shared {
     acknowledged: Vec<AtomicU64>,
     next_version: AtomicU64,
     in_flight: AtomicUsize,
+    /// The time of day in microseconds at which the last call of the store, and of the pool, has succeeded.
+    succeeded_us: [AtomicU64; 2],
     measured: Mutex<Interval>,
     examples: Mutex<Vec<String>>,
 }
@@ -192,6 +194,7 @@ async fn begin(args: &LoadArgs, stop: &AtomicBool) -> Result<Shared, String> {
         // Versions of an earlier load are older.
         next_version: AtomicU64::new(now_us()),
         in_flight: AtomicUsize::new(0),
+        succeeded_us: Default::default(),
         measured: Mutex::default(),
         examples: Mutex::default(),
     })
@@ -216,21 +219,29 @@ fn schedule(rate: u32, shared: &Arc<Shared>, runtime: &Handle, is_over: impl Fn(
         due += step;
         if shared.in_flight.fetch_add(2, Ordering::Relaxed) >= IN_FLIGHT_MAX {
             shared.in_flight.fetch_sub(2, Ordering::Relaxed);
-            let why = || Some("not made, because too many calls are in flight".to_owned());
+            let why = "not made, because too many calls are in flight";
             let mut measured = shared.measured();
-            measured.store.record(0, why());
-            measured.pool.record(0, why());
+            measured.store.omit(why);
+            measured.pool.omit(why);
             continue;
         }
         let pooled = Arc::clone(&shared);
         runtime.spawn(async move {
             let failure = shared.call_the_store(chosen).await;
-            shared.measured().store.record(since(moment), failure);
+            let gap = shared.gap(0, failure.is_none());
+            let mut measured = shared.measured();
+            measured.store.record(since(moment), failure);
+            measured.store.succeeded(gap);
+            drop(measured);
             shared.in_flight.fetch_sub(1, Ordering::Relaxed);
         });
         runtime.spawn(async move {
             let failure = pooled.checksum(chosen).await;
-            pooled.measured().pool.record(since(moment), failure);
+            let gap = pooled.gap(1, failure.is_none());
+            let mut measured = pooled.measured();
+            measured.pool.record(since(moment), failure);
+            measured.pool.succeeded(gap);
+            drop(measured);
             pooled.in_flight.fetch_sub(1, Ordering::Relaxed);
         });
     }
@@ -288,6 +299,19 @@ impl Shared {
         let mut examples = self.examples.lock().unwrap_or_else(PoisonError::into_inner);
         if examples.len() < EXAMPLES_MAX {
             examples.push(text);
+        }
+    }
+
+    /// Returns the time in microseconds since the last call of a kind that has succeeded. 0 if there is none,
+    /// or if this one has failed.
+    fn gap(&self, kind: usize, has_succeeded: bool) -> u64 {
+        if !has_succeeded {
+            return 0;
+        }
+        let now = now_us();
+        match self.succeeded_us[kind].swap(now, Ordering::Relaxed) {
+            0 => 0,
+            before => now.saturating_sub(before),
         }
     }
 
@@ -429,7 +453,7 @@ fn print(format: Format, line: &Line, since: Duration) {
             let Interval { violations, used, .. } = interval;
             let (store, pool) = (part("store", &interval.store), part("pool", &interval.pool));
             let seconds = since.as_secs();
-            format!("{seconds:>4} s  {store} | {pool} | {used} servers, {violations} lost")
+            format!("{seconds:>4} s  {store} | {pool} | {used} servers, {violations} wrong values")
         }
         (_, Line::Verified(verified)) => {
             let Verified { keys, lost, unreadable, violations, examples } = verified;

@@ -84,6 +84,8 @@ pub(crate) struct Tally {
     pub(crate) failures: BTreeMap<String, u64>,
     /// From the moment for which the call was scheduled until its end, also of failed calls.
     pub(crate) latency: Histogram,
+    /// The longest time in microseconds in which no call succeeded.
+    pub(crate) gap_us: u64,
 }
 
 impl Tally {
@@ -95,9 +97,21 @@ impl Tally {
         }
     }
 
+    /// Notes that a call has succeeded, so many microseconds after the one before.
+    pub(crate) fn succeeded(&mut self, after_us: u64) {
+        self.gap_us = self.gap_us.max(after_us);
+    }
+
+    /// Notes a call that was not made. It has no latency.
+    pub(crate) fn omit(&mut self, why: &str) {
+        self.calls += 1;
+        *self.failures.entry(why.to_owned()).or_default() += 1;
+    }
+
     pub(crate) fn merge(&mut self, other: &Self) {
         self.calls += other.calls;
         self.latency.merge(&other.latency);
+        self.gap_us = self.gap_us.max(other.gap_us);
         for (kind, count) in &other.failures {
             *self.failures.entry(kind.clone()).or_default() += count;
         }
@@ -156,7 +170,10 @@ mod tests {
         let (mut one, mut other) = (Tally::default(), Tally::default());
         (0..99).for_each(|n| one.record(n % 10, None));
         other.record(2_000_000, Some("TimedOut (not executed)".to_owned()));
+        one.succeeded(5);
+        other.succeeded(70);
         one.merge(&other);
+        assert_eq!(one.gap_us, 70);
         assert_eq!((one.calls, one.failed()), (100, 1));
         assert_eq!(one.latency.quantile(0.99), Some(9));
         assert!(one.latency.quantile(1.0).unwrap() >= 2_000_000);

@@ -112,6 +112,10 @@ impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::Call(error) => Self::of_call(&error),
+            StoreError::EmptyKey => {
+                let text = "a key must not be empty".to_owned();
+                Self { executed: Executed::No, kind: "empty key", text }
+            }
             StoreError::Full { keys, bytes } => {
                 let text = format!("a server is full: it has {keys} keys with {bytes} bytes");
                 Self { executed: Executed::No, kind: "full", text }
@@ -193,22 +197,24 @@ impl Place {
         }
     }
 
-    /// Returns what the place has. If it has two servers, one that is caught up decides.
+    /// Returns the newest value that the place has. All its servers must answer, because a server that was cut
+    /// off may have missed what the other one has stored. One of them must be caught up.
     async fn get(&self, key: &str) -> Result<Found, Failure> {
-        let mut last = Err(Failure::at_place(self.number, "catching up", "no server is caught up"));
-        for server in self.servers()? {
-            let found = match server.client(self.number) {
-                Ok(client) => client.get(key).await.map_err(|error| Failure::of_call(&error)),
-                Err(failure) => Err(failure),
-            };
-            if found.as_ref().is_ok_and(|found| found.is_caught_up) {
-                return found;
-            }
-            if last.is_err() {
-                last = found;
+        let servers = self.servers()?;
+        let gets = servers.iter().map(|server| async {
+            let found = server.client(self.number)?.get(key).await;
+            found.map_err(|error| Failure::of_call(&error))
+        });
+        let mut all = Found { newest: None, is_caught_up: false };
+        for found in join_all(gets).await {
+            let Found { newest, is_caught_up } = found?;
+            all.is_caught_up |= is_caught_up;
+            let version = |one: &Option<Versioned>| one.as_ref().map(|one| one.version);
+            if version(&newest) > version(&all.newest) {
+                all.newest = newest;
             }
         }
-        last
+        Ok(all)
     }
 
     /// Stores a value at all servers of this place.
@@ -219,12 +225,12 @@ impl Place {
             put.map(drop).map_err(Failure::from)
         });
         let ended = join_all(puts).await;
-        let is_stored = ended.iter().any(Result::is_ok);
+        let has_not_run = |one: &Result<(), Failure>| {
+            one.as_ref().is_err_and(|failure| failure.executed == Executed::No)
+        };
+        let executed = if ended.iter().all(has_not_run) { Executed::No } else { Executed::Maybe };
         let failed = ended.into_iter().find_map(Result::err);
-        failed.map_or(Ok(()), |failure| {
-            let executed = if is_stored { Executed::Maybe } else { failure.executed };
-            Err(Failure { executed, ..failure })
-        })
+        failed.map_or(Ok(()), |failure| Err(Failure { executed, ..failure }))
     }
 }
 

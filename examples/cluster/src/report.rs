@@ -27,6 +27,8 @@ pub(crate) struct Row {
     failures: BTreeMap<String, u64>,
     p50_us: Option<u64>,
     p99_us: Option<u64>,
+    /// The longest time in which no call succeeded.
+    gap_us: u64,
 }
 
 impl From<&Tally> for Row {
@@ -37,6 +39,7 @@ impl From<&Tally> for Row {
             failures: tally.failures.clone(),
             p50_us: tally.latency.quantile(0.5),
             p99_us: tally.latency.quantile(0.99),
+            gap_us: tally.gap_us,
         }
     }
 }
@@ -101,7 +104,7 @@ impl Report {
     }
 
     fn table(&self, is_markdown: bool) -> String {
-        let mut rows: Vec<[String; 8]> = vec![
+        let mut rows: Vec<[String; 9]> = vec![
             [
                 "fault",
                 "window",
@@ -110,6 +113,7 @@ impl Report {
                 "failed",
                 "p50 ms",
                 "p99 ms",
+                "longest gap ms",
                 "failures by kind",
             ]
             .map(str::to_owned),
@@ -127,6 +131,7 @@ impl Report {
                         row.failed.to_string(),
                         time(row.p50_us),
                         time(row.p99_us),
+                        milliseconds(row.gap_us),
                         each.collect::<Vec<_>>().join(", "),
                     ]);
                 }
@@ -201,6 +206,7 @@ mod tests {
     fn report() -> Report {
         let mut tally = Tally::default();
         tally.record(1500, None);
+        tally.succeeded(7000);
         tally.record(900_000, Some("TimedOut (may have executed)".to_owned()));
         let window =
             Window { name: "during", seconds: 5.0, store: (&tally).into(), pool: (&tally).into() };
@@ -227,7 +233,7 @@ mod tests {
         let report = report();
         let markdown = report.text(Format::Markdown);
         assert!(markdown.contains(
-            "| kill a server | during (5 s) | pool | 2 | 1 | 1.53 | 918 | 1 TimedOut (may have executed) |"
+            "| kill a server | during (5 s) | pool | 2 | 1 | 1.53 | 918 | 7.00 | 1 TimedOut (may have executed) |"
         ), "{markdown}");
         assert!(markdown.contains("is 2.00 ms"), "{markdown}");
         assert!(report.text(Format::Text).contains("kill a server  during (5 s)  store"));

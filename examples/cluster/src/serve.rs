@@ -209,6 +209,7 @@ fn copy(address: &str, places: u32, own: u32, shelf: &Shelf) -> Result<(), Strin
                 let kept = shelf.keep(&listed.key, newest.version, &newest.value);
                 kept.map_err(|error| match error {
                     StoreError::Call(error) => error.to_string(),
+                    StoreError::EmptyKey => "another server has an empty key".to_owned(),
                     StoreError::Full { keys, .. } => {
                         format!("this server is full: it has {keys} keys")
                     }

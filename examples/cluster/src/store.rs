@@ -73,6 +73,8 @@ pub(crate) struct Listed {
 pub(crate) enum StoreError {
     /// The call failed.
     Call(CallError),
+    /// The key is empty.
+    EmptyKey,
     /// The server holds as many keys or bytes as it may.
     Full { keys: u64, bytes: u64 },
 }
@@ -121,8 +123,11 @@ impl Shelf {
     /// Stores a value, unless there is a newer version. Returns the version that is stored then.
     ///
     /// # Errors
-    /// If the store is full.
+    /// If the store is full, or the key is empty. A list of keys begins after the empty one.
     pub(crate) fn keep(&self, key: &str, version: u64, value: &[u8]) -> Result<u64, StoreError> {
+        if key.is_empty() {
+            return Err(StoreError::EmptyKey);
+        }
         let mut entries = self.entries();
         let known = entries.by_key.get(key);
         if let Some(known) = known.filter(|known| known.version >= version) {
@@ -173,6 +178,7 @@ mod tests {
     #[test]
     fn newest_version_wins_in_any_order() {
         let shelf = Shelf::default();
+        assert!(matches!(shelf.put("", 1, b"x"), Err(StoreError::EmptyKey)));
         assert_eq!(shelf.put("a", 2, b"two").unwrap(), 2);
         assert_eq!(shelf.put("a", 1, b"one").unwrap(), 2);
         assert_eq!(shelf.put("a", 2, b"again").unwrap(), 2);

@@ -42,7 +42,10 @@ impl View {
             format!("  etcd     {}", numbered(&mut members.iter().map(ToString::to_string))),
             calls("store", &interval.store),
             calls("pool", &interval.pool),
-            format!("  {} servers in the pool, {} values lost", interval.used, interval.violations),
+            format!(
+                "  {} servers in the pool, {} wrong values",
+                interval.used, interval.violations
+            ),
         ];
         let mut text = match self.drawn {
             0 => String::new(),
