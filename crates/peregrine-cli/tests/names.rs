@@ -225,18 +225,18 @@ fn register_says_when_the_directory_fails_and_when_it_works_again() {
 #[test]
 fn each_server_of_a_name_is_shown() {
     let names = Names::new();
-    let (mut first, at_first) = names.serve("run1");
+    let (mut first, at_first) = names.serve("run");
     // A name with one server is shown as without a directory.
     let (code, explained) = names.json(&["explain", "tcp:files"]);
     assert_eq!((code, &explained["path"], &explained["servers"]), (0, &json!("tcp"), &Value::Null));
-    let (_second, at_second) = names.serve("run2");
+    let (_second, at_second) = names.serve("second");
     names.record("files", "zz-dead", "tcp:files@127.0.0.1:1");
     let mut registered = names.servers("files");
     let mut found = registered.iter().map(|one| one["addresses"][0].as_str().unwrap());
     assert!(found.any(|one| one == at_first) && registered.len() == 3, "{registered:?}");
     registered.pop();
     let ids: Vec<&str> = registered.iter().map(|one| one["server"].as_str().unwrap()).collect();
-    assert_eq!(ids, ["run1", "run2"], "the texts of --registered-as");
+    assert_eq!(ids, ["run", "second"], "the texts of --registered-as");
 
     // The answers of a command: those of the two servers, and the failure of the third.
     let check = |command: &[&str]| {

@@ -18,7 +18,12 @@ pub(super) fn docs(indent: &str, docs: &str) -> String {
     let mut text = String::new();
     for line in docs.lines() {
         let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        let _ = writeln!(text, "{}", format!("{indent}/// {line}").trim_end());
+        // The spaces in place of control characters are trimmed as those of the file are, and a line of them is
+        // no line.
+        let line = line.trim();
+        if !line.is_empty() {
+            let _ = writeln!(text, "{indent}/// {line}");
+        }
     }
     text
 }
