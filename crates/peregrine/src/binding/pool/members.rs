@@ -13,8 +13,9 @@ use crate::sync::{Mutex, Rank};
 /// line. A power of two.
 const SHARDS: usize = 8;
 
-/// The number of frames that are looked at for the load of a server. It bounds the time for a choice.
-const COUNTED_MAX: u32 = 64;
+/// The number of frames that are looked at for the load of a server. It bounds the time for a choice. If there
+/// are more frames than this, the number of calls is too small, and the server seems to run calls of others.
+const COUNTED_MAX: u32 = 1024;
 
 /// A value with a cache line of its own.
 #[repr(align(128))]
