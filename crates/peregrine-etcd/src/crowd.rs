@@ -55,7 +55,7 @@ impl Rate {
 }
 
 /// Returns when these processes come back that lose their watches at the same time, and the attempts that
-/// they make in vain, while no member runs for this time.
+/// that fail, while no member runs for this time.
 fn come_back(processes: usize, away: Duration) -> [Rate; 2] {
     let [mut back, mut in_vain] = [Rate::new(), Rate::new()];
     for _ in 0..processes {
@@ -84,7 +84,7 @@ fn processes_come_back_over_seconds_after_an_outage() {
     let [back, in_vain] = come_back(CLIENTS, Duration::from_secs(30));
     let each = in_vain.sum() as f64 / CLIENTS as f64;
     println!(
-        "all members end for 30 s: {each:.1} attempts each in vain, {} per s at most after the first \
+        "all members end for 30 s: {each:.1} failed attempts each, {} per s at most after the first \
          pause; {} come back within {:?}, {} per s at most",
         Rate { parts: in_vain.parts[20..].to_vec() }.peak(),
         back.sum(),

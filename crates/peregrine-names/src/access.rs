@@ -69,7 +69,7 @@ impl Access {
     /// have no names of hosts, so that no later look-up leads elsewhere.
     ///
     /// # Errors
-    /// Why there are none. The kind is [`Kind::Unreachable`] if a host could not be found.
+    /// The reason, if no address may be used. The kind is [`Kind::Unreachable`] if a host could not be found.
     pub(crate) fn allowed(
         self,
         address: &Address,

@@ -26,7 +26,7 @@ const PART: &str = "PEREGRINE_SYSCALLS_PART";
 /// near end.
 const FAR: &str = "PEREGRINE_SYSCALLS_FAR";
 const CALLS: u64 = 500;
-/// For the parts that bind, one bind counts as so many calls.
+/// In the parts that bind, a bind counts as this number of calls.
 const BINDS: u64 = 5;
 
 /// One-way calls. The first call waits, and the other calls wait for the first one.

@@ -302,8 +302,8 @@ impl Shared {
         }
     }
 
-    /// Returns the time in microseconds since the last call of a kind that has succeeded. 0 if there is none,
-    /// or if this one has failed.
+    /// Returns the time in microseconds since the last successful call of this kind. 0 if this call is the
+    /// first one, or has failed.
     fn gap(&self, kind: usize, has_succeeded: bool) -> u64 {
         if !has_succeeded {
             return 0;

@@ -97,7 +97,7 @@ impl Tally {
         }
     }
 
-    /// Notes that a call has succeeded, so many microseconds after the one before.
+    /// Notes a successful call, and the time in microseconds since the successful call before it.
     pub(crate) fn succeeded(&mut self, after_us: u64) {
         self.gap_us = self.gap_us.max(after_us);
     }
