@@ -68,6 +68,25 @@ impl<T> Growing<T> {
         entries.get(later % GROUP)
     }
 
+    /// Returns how many of the first `most` entries exist and fulfil a condition.
+    #[inline]
+    pub(crate) fn count_of(&self, most: usize, is_it: impl Fn(&T) -> bool) -> usize {
+        let first = &self.first[..most.min(self.first.len())];
+        let count = first.iter().filter(|one| is_it(one)).count();
+        if most <= GROUP { count } else { count + self.count_beyond(most - GROUP, &is_it) }
+    }
+
+    #[cold]
+    fn count_beyond(&self, most: usize, is_it: &dyn Fn(&T) -> bool) -> usize {
+        let groups = self.more.iter().take(most.div_ceil(GROUP)).enumerate();
+        let counts = groups.filter_map(|(at, group)| {
+            let entries = group.get()?;
+            let first = &entries[..entries.len().min(most - at * GROUP)];
+            Some(first.iter().filter(|one| is_it(one)).count())
+        });
+        counts.sum()
+    }
+
     /// Returns the entries that exist, in their order. The other entries were never used.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         // SYNC: growing, in `beyond`.
@@ -117,6 +136,9 @@ mod tests {
         assert_eq!((table.len(), count(), table.iter().count()), (150, 64, 64));
         assert_eq!((table[0], table[63], count()), (0, 63, 64));
         assert_eq!((table[149], table[128], count()), (149, 128, 64 + 22));
+        assert_eq!(table.count_of(150, |index| index % 2 == 0), 32 + 11);
+        assert_eq!(table.count_of(140, |_| true), 64 + 12);
+        assert_eq!((table.count_of(10, |_| true), count()), (10, 64 + 22));
         assert_eq!(table.get(100), Some(&100));
         assert_eq!((table.get(150), table.get(usize::MAX), count()), (None, None, 150));
         assert!(table.iter().copied().eq(0..150));

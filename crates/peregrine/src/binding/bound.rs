@@ -302,9 +302,16 @@ impl Bound {
     ///
     /// # Errors
     /// If the server has no such procedure.
-    #[cold]
+    #[inline(always)]
     pub(crate) fn target(&self, procedure: u32) -> Result<(&Self, u32), CallError> {
-        let Some(fit) = &self.fit else { return Ok((self, procedure)) };
+        match &self.fit {
+            None => Ok((self, procedure)),
+            Some(fit) => self.target_at(fit, procedure),
+        }
+    }
+
+    #[cold]
+    fn target_at(&self, fit: &Differing, procedure: u32) -> Result<(&Self, u32), CallError> {
         if let Some(converted) = self.converted(procedure) {
             return Ok((converted, procedure));
         }

@@ -28,7 +28,7 @@ pub use pool::{PoolServer, PoolStanding};
 pub(crate) use self::bound::Bound;
 use self::bound::Fit;
 pub(crate) use self::callback::{Next, ObjectSide};
-pub(crate) use self::pool::{Again, Pool};
+pub(crate) use self::pool::{Again, Picked, Pool};
 use self::rebind::Asked;
 pub(crate) use self::rebind::Home;
 use self::select::Unbound;

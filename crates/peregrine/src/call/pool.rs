@@ -345,9 +345,7 @@ impl<M: Machine> FramePool<M> {
     /// Returns how many of the first `most` active frames are taken or captured.
     #[inline]
     pub(super) fn in_use(&self, most: u32) -> u32 {
-        let active = self.slots.active().min(most);
-        let in_use = (0..active).filter(|index| self.slots.is_in_use(*index));
-        in_use.count() as u32
+        self.slots.in_use(most)
     }
 
     /// Makes at least `count` frames active permanently, or all frames if there are fewer.

@@ -5,7 +5,9 @@
 
 use core::ops::{Deref, DerefMut};
 
-use crate::binding::{Binding, Bound, Pool};
+use std::sync::Arc;
+
+use crate::binding::{Binding, Bound, Picked};
 use crate::call::{self, Answer, Call, CallTerms, FrameGuard, Frames, Refusal};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::interface::{System, Type};
@@ -214,14 +216,24 @@ pub(super) fn made<O, R: Representation>(
     mut body: impl FnMut(&mut Stub<'_, R>) -> Result<O, CallError>,
 ) -> Result<O, CallError> {
     let CallTarget { binding, bound, is_special } = target;
+    // All waits of the call have the same deadline.
+    let terms = binding.terms.begun();
+    let mut chosen = None;
     // Generated code has just called `is_native`, and the compiler merges this test with the test there.
-    let made = if is_special {
-        make_special(binding, procedure, &mut body)
-    } else {
-        // All waits of the call have the same deadline.
-        let terms = binding.terms.begun();
-        attempt(bound, terms, procedure, &mut body)
-            .or_else(|error| repeat(binding, bound, terms, procedure, error, &mut body))
+    let found = match is_special {
+        true => choose(binding, procedure, R::SWAPPED, terms, &mut chosen),
+        false => Ok((bound, procedure)),
+    };
+    let made = match found {
+        Ok((at, number)) => attempt(at, terms, number, &mut body).or_else(|error| {
+            let chosen = chosen.unwrap_or(Chosen::Known(bound));
+            repeat(binding, chosen, terms, procedure, error, &mut body)
+        }),
+        Err(error) if is_lacking(&error) => match chosen {
+            Some(chosen) => repeat(binding, chosen, terms, procedure, error, &mut body),
+            None => Err(error),
+        },
+        Err(error) => Err(error),
     };
     made.map_err(|error| failed(binding, procedure, error))
 }
@@ -254,71 +266,69 @@ fn attempt<'a, O, R: Representation>(
     made
 }
 
-/// The part of a stub that marshals the arguments and unmarshals the result.
-type Body<'a, O, R> = &'a mut dyn FnMut(&mut Stub<'_, R>) -> Result<O, CallError>;
-
-/// Makes a call over a binding that was bound again, or whose server has another interface or the non-native
-/// byte order.
-#[cold]
-#[inline(never)]
-fn make_special<O, R: Representation>(
-    binding: &Binding,
-    procedure: u32,
-    mut body: Body<'_, O, R>,
-) -> Result<O, CallError> {
-    let terms = binding.terms.begun();
-    if let Some(pool) = binding.home.pool() {
-        return make_by_pool(binding, pool, procedure, terms, body);
-    }
-    let bound = binding.now();
-    if bound.is_swapped(procedure) != R::SWAPPED {
-        return Err(turned_over());
-    }
-    let (target, number) = bound.target(procedure)?;
-    attempt(target, terms, number, &mut body)
-        .or_else(|error| repeat(binding, &bound, terms, procedure, error, body))
+/// The state on which a call is made, and what keeps it.
+enum Chosen<'a> {
+    /// The state with which the binding began.
+    Known(&'a Bound),
+    /// The state of a binding that was bound again.
+    Now(Arc<Bound>),
+    /// The state of a server of a pool.
+    Picked(Picked<'a>),
 }
 
-/// Makes a call at a server of a pool. A call that fails is made again at another server, if the policy allows
-/// it.
-#[inline]
-fn make_by_pool<O, R: Representation>(
-    binding: &Binding,
-    pool: &Pool,
+impl Chosen<'_> {
+    #[inline(always)]
+    fn bound(&self) -> &Bound {
+        match self {
+            Self::Known(bound) => bound,
+            Self::Now(bound) => bound,
+            Self::Picked(picked) => picked.bound(),
+        }
+    }
+}
+
+/// Chooses the state for a call over a binding of a pool, or over one that was bound again, or whose server has
+/// another interface or the non-native byte order. Returns also the number of the procedure there.
+///
+/// `chosen` keeps the state. It is not a part of the result, because the result would be copied.
+///
+/// # Errors
+/// If no server can be used, or the server chosen has no such procedure.
+#[cold]
+#[inline(never)]
+fn choose<'c, 'a>(
+    binding: &'a Binding,
     procedure: u32,
+    is_swapped: bool,
     terms: CallTerms<'_>,
-    mut body: Body<'_, O, R>,
-) -> Result<O, CallError> {
-    let front = binding.bound.get();
-    if front.mark.wiped() {
-        return Err(forked());
-    }
-    let mut picked = match pool.pick() {
-        Some(picked) => picked,
-        None => pool.again(front, procedure, none_serves(), terms.deadline())?,
+    chosen: &'c mut Option<Chosen<'a>>,
+) -> Result<(&'c Bound, u32), CallError> {
+    let bound = match binding.home.pool() {
+        None => chosen.insert(Chosen::Now(binding.now())).bound(),
+        Some(pool) => {
+            let front = binding.bound.get();
+            // A forked child does not look at the servers.
+            if front.mark.wiped() {
+                return Err(forked());
+            }
+            let picked = match pool.pick() {
+                Some(picked) => picked,
+                None => pool.again(front, procedure, none_serves(), terms.deadline())?,
+            };
+            chosen.insert(Chosen::Picked(picked)).bound()
+        }
     };
-    let (mut attempts, mut before) = (1, Executed::No);
-    loop {
-        let bound = picked.bound();
-        if bound.is_swapped(procedure) != R::SWAPPED {
-            return Err(after(before, turned_over()));
-        }
-        let made = bound
-            .target(procedure)
-            .and_then(|(target, number)| attempt(target, terms, number, &mut body));
-        let error = match made {
-            Ok(made) => return Ok(made),
-            Err(error) => error,
-        };
-        let error = after(before, error);
-        before = error.executed();
-        if attempts == binding.home.attempts_max() {
-            pool.fails(bound, &error);
-            return Err(error);
-        }
-        attempts += 1;
-        picked = pool.again(picked.bound(), procedure, error, terms.deadline())?;
+    if bound.is_swapped(procedure) != is_swapped {
+        return Err(turned_over());
     }
+    bound.target(procedure)
+}
+
+/// Returns whether a call was not made because its server does not have the procedure. Another server of a pool
+/// may have it.
+#[cold]
+fn is_lacking(error: &CallError) -> bool {
+    error.kind() == Kind::NoSuchProcedure
 }
 
 /// Returns the error of a later attempt at a call. If an earlier attempt may have executed the call, the failure
@@ -336,32 +346,48 @@ fn none_serves() -> CallError {
     CallError::not_executed(Kind::ServerGone, Phase::Call, "no server can be used")
 }
 
-/// Makes a failed call once more after binding again, if the server has gone and the policy allows it.
+/// The part of a stub that marshals the arguments and unmarshals the result.
+type Body<'a, O, R> = &'a mut dyn FnMut(&mut Stub<'_, R>) -> Result<O, CallError>;
+
+/// Makes a failed call again, if the policy allows it: at other servers of the pool, or once more after binding
+/// again.
 #[cold]
 #[inline(never)]
 fn repeat<O, R: Representation>(
     binding: &Binding,
-    gone: &Bound,
+    gone: Chosen<'_>,
     terms: CallTerms<'_>,
     procedure: u32,
-    error: CallError,
+    mut error: CallError,
     mut body: Body<'_, O, R>,
 ) -> Result<O, CallError> {
-    let before = error.executed();
-    let bound = binding.home.again(&binding.bound, gone, procedure, error, terms.deadline())?;
-    let made = if bound.is_swapped(procedure) == R::SWAPPED {
-        bound
+    let home = &binding.home;
+    let mut gone = gone;
+    for _ in 1..home.attempts_max() {
+        let before = error.executed();
+        gone = match home.pool() {
+            Some(pool) => {
+                Chosen::Picked(pool.again(gone.bound(), procedure, error, terms.deadline())?)
+            }
+            None => {
+                let deadline = terms.deadline();
+                Chosen::Now(home.again(&binding.bound, gone.bound(), procedure, error, deadline)?)
+            }
+        };
+        let bound = gone.bound();
+        if bound.is_swapped(procedure) != R::SWAPPED {
+            return Err(after(before, turned_over()));
+        }
+        let made = bound
             .target(procedure)
-            .and_then(|(target, number)| attempt(target, terms, number, &mut body))
-    } else {
-        Err(turned_over())
-    };
-    // If the first attempt may have executed the call, a failure of the second attempt does not rule out this
-    // execution.
-    made.map_err(|error| match before {
-        Executed::No => error,
-        Executed::Maybe => error.may_have_executed(),
-    })
+            .and_then(|(target, number)| attempt(target, terms, number, &mut body));
+        match made {
+            Ok(made) => return Ok(made),
+            Err(next) => error = after(before, next),
+        }
+    }
+    home.fails(gone.bound(), &error);
+    Err(error)
 }
 
 /// Returns the error of a call whose binding is now bound to a server of the other byte order. The next call

@@ -190,31 +190,29 @@ impl<T: Send + Sync> Published<T> {
     }
 
     /// Reads the current value.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn read(&self) -> Reading<'_, T> {
-        let Some(slot) = free_slot() else { return self.read_counted() };
-        let value = if self.has_barrier {
-            protect(&self.now, &Typed(slot), || compiler_fence(Ordering::SeqCst))
-        } else {
-            protect(&self.now, &Typed(slot), || fence(Ordering::SeqCst))
+        let slot = free_slot();
+        let (value, counted) = match slot {
+            Some(slot) if self.has_barrier => {
+                (protect(&self.now, &Typed(slot), || compiler_fence(Ordering::SeqCst)), None)
+            }
+            Some(slot) => (protect(&self.now, &Typed(slot), || fence(Ordering::SeqCst)), None),
+            None => {
+                let counted = self.share();
+                (Arc::as_ptr(&counted).cast_mut(), Some(counted))
+            }
         };
         // SAFETY: the pointer comes from `Arc::into_raw`. The reference that it owns is dropped by `replace`,
         // `collect` or `drop`. The first two do not drop a value that is in a slot, as the documentation of
-        // this module argues, and `drop` has exclusive access, so no `Reading` exists.
+        // this module argues, and `drop` has exclusive access, so no `Reading` exists. If no slot was free,
+        // the value stays as long as the reference, which `Reading` keeps.
         let value = unsafe { &*value };
-        Reading { value, slot: Some(slot), _counted: None, _thread: PhantomData }
-    }
-
-    /// Reads the current value with a counted reference.
-    #[cold]
-    fn read_counted(&self) -> Reading<'_, T> {
-        let counted = self.share();
-        // SAFETY: the value stays as long as the reference, which `Reading` keeps.
-        let value = unsafe { &*Arc::as_ptr(&counted) };
-        Reading { value, slot: None, _counted: Some(counted), _thread: PhantomData }
+        Reading { value, slot, _counted: counted, _thread: PhantomData }
     }
 
     /// Returns a counted reference to the current value.
+    #[cold]
     pub(crate) fn share(&self) -> Arc<T> {
         // Values are replaced under this lock, so the current value stays.
         let former = self.former.lock();

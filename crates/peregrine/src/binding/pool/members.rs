@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::loads::Asking;
 use crate::address::Address;
 use crate::binding::Bound;
+use crate::call::Frames;
 use crate::path::balance::Balance;
 use crate::sync::{Mutex, Rank};
 
@@ -25,6 +26,8 @@ struct Own<T>(T);
 /// A server that a pool calls. If it was left out and comes back, it is a new member.
 pub(super) struct Member {
     pub(super) bound: Arc<Bound>,
+    /// The frames of `bound`, which each choice looks at.
+    frames: Arc<Frames>,
     /// The calls of other clients that were under way when the server was last asked.
     pub(super) others: AtomicU32,
     /// Where the server is asked for its load. `None`: no directory has said where it is.
@@ -35,15 +38,15 @@ pub(super) struct Member {
 impl Member {
     pub(super) fn new(bound: Bound, address: Option<Address>) -> Self {
         let asking = Mutex::ranked(Rank::PoolLoad, Asking::NotYet);
-        Self { bound: Arc::new(bound), others: AtomicU32::new(0), address, asking }
+        let frames = Arc::clone(&bound.frames);
+        Self { bound: Arc::new(bound), frames, others: AtomicU32::new(0), address, asking }
     }
 
     /// Returns the number of this pool's calls that are under way: those that use a frame, or
     /// that are pending.
     #[inline]
     pub(super) fn own_calls(&self) -> u32 {
-        let frames = &self.bound.frames;
-        frames.in_use(COUNTED_MAX).max(frames.pending())
+        self.frames.in_use(COUNTED_MAX).max(self.frames.pending())
     }
 
     /// Returns the number of calls that the server probably runs.
@@ -105,9 +108,14 @@ impl Choice {
             Self::LessLoaded => {
                 let random = mixed(turn);
                 let one = below(random as u32, count);
+                let load = members.all[one].load();
+                // No server has less to do than an idle one.
+                if load == 0 {
+                    return one;
+                }
                 let distance = 1 + below((random >> 32) as u32, count - 1);
                 let other = (one + distance) % count as usize;
-                match members.all[other].load() < members.all[one].load() {
+                match members.all[other].load() < load {
                     true => other,
                     false => one,
                 }

@@ -272,7 +272,8 @@ impl Pool {
     }
 
     /// Chooses the server of a call. `None`: no server serves.
-    #[inline]
+    // Always inlined, because callers copy a result that is returned in memory.
+    #[inline(always)]
     pub(crate) fn pick(&self) -> Option<Picked<'_>> {
         let members = self.members.read();
         if members.preferred == 0 {
@@ -283,21 +284,22 @@ impl Pool {
             self.budget.made(u64::from(ROUND));
         }
         let at = self.choice.choose(&members, turn);
-        let picked = Picked { members, at };
-        if picked.bound().path.is_alive() { Some(picked) } else { self.pick_living(picked) }
+        let is_alive = members.all[at].bound.path.is_alive();
+        let at = if is_alive { at } else { self.living_after(&members, at)? };
+        Some(Picked { members, at })
     }
 
     /// Chooses the next server that lives, in place of one whose session has ended. The keeper of sessions
     /// has noticed this before a call failed.
     #[cold]
-    fn pick_living<'a>(&'a self, mut picked: Picked<'a>) -> Option<Picked<'a>> {
-        for _ in 0..picked.members.all.len() {
+    fn living_after(&self, members: &Members, mut at: usize) -> Option<usize> {
+        for _ in 0..members.all.len() {
             let text = "the server's session has ended";
             let gone = CallError::not_executed(Kind::ServerGone, Phase::Call, text);
-            self.fails(picked.bound(), &gone);
-            picked.at = (picked.at + 1) % picked.members.all.len();
-            if picked.bound().path.is_alive() {
-                return Some(picked);
+            self.fails(&members.all[at].bound, &gone);
+            at = (at + 1) % members.all.len();
+            if members.all[at].bound.path.is_alive() {
+                return Some(at);
             }
         }
         None

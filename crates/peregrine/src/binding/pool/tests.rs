@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::members::{Choice, Member, Members, ROUND, Turns};
 use super::servers::{GRACE, PAUSE_MAX, PAUSE_MIN, PROBATION, Servers, pause};
 use super::*;
-use crate::binding::BindOptions;
+use crate::binding::{BindOptions, OnExhausted};
 use crate::interface::InterfaceRef;
 
 fn bound() -> Bound {
@@ -101,6 +101,19 @@ fn failed_server_is_left_out_for_a_growing_pause() {
     case.now += PROBATION;
     assert!(case.fail("a", &unreachable()));
     assert_eq!(case.servers.next_due(true), Some(case.now + PAUSE_MIN));
+}
+
+#[test]
+fn all_own_calls_count_however_many_are_in_flight() {
+    let options = BindOptions::default().astacks(256);
+    let asked = Asked::new("x", InterfaceRef::none(), None, &options);
+    let member = Member::new(Pool::front(&asked).unwrap(), None);
+    let frames = Arc::clone(&member.bound.frames);
+    let frame = || frames.take(|| None, |_| false, OnExhausted::Wait).unwrap();
+    let taken: Vec<_> = core::iter::repeat_with(frame).take(200).collect();
+    assert_eq!(member.own_calls(), 200);
+    drop(taken);
+    assert_eq!(member.own_calls(), 0);
 }
 
 #[test]

@@ -52,10 +52,11 @@ impl<M: Machine> Slots<M> {
         &self.slots[index as usize]
     }
 
-    /// Returns whether a caller has the frame, or it is captured.
+    /// Returns how many of the first `most` active frames a caller has, or are captured.
     #[inline]
-    pub(super) fn is_in_use(&self, index: u32) -> bool {
-        matches!(self.at(index).state.peek(), TAKEN | CAPTURED)
+    pub(super) fn in_use(&self, most: u32) -> u32 {
+        let in_use = |slot: &Slot<M::Word>| matches!(slot.state.peek(), TAKEN | CAPTURED);
+        self.slots.count_of(self.active().min(most) as usize, in_use) as u32
     }
 
     /// Takes the frame if it is free, whether it was used recently or not.
