@@ -6,7 +6,8 @@
 //! what calls read is in `members.rs`. A pool repeats calls within a budget (`budget.rs`).
 //!
 //! Calls take no lock: they read the members through a [`Published`]. A server that is not used any more is
-//! thus dropped as soon as its last call ends, also if some threads do not call again.
+//! thus dropped as soon as its last call ends, also if some threads do not call again. A thread of its own drops
+//! it, because this may take long: the kernel takes 30 ms to close each packet socket.
 
 mod budget;
 mod keeping;
@@ -89,6 +90,8 @@ struct State {
     /// When the directory was asked, if it is not watched.
     looked: Option<Instant>,
     is_looking: bool,
+    /// Servers that are not used any more, until their last call ends.
+    leaving: Vec<Arc<Member>>,
     random: u64,
 }
 
@@ -152,6 +155,14 @@ impl State {
         }
     }
 
+    /// Removes the servers that are not used any more, and whose last call has ended.
+    fn unused(&mut self) -> Vec<Arc<Member>> {
+        let is_unused = |member: &mut Arc<Member>| {
+            Arc::strong_count(member) == 1 && Arc::strong_count(&member.bound) == 1
+        };
+        self.leaving.extract_if(.., is_unused).collect()
+    }
+
     /// Returns when to try again to watch the directory. `None`: it is watched, or cannot be watched.
     fn watches_again(&self) -> Option<Instant> {
         let lacks = self.can_watch && self.watch.is_none() && !self.is_looking;
@@ -203,34 +214,7 @@ impl Pool {
         let random = sys::random::<8>().map_err(|error| {
             at(CallError::system(Phase::Bind, "cannot obtain random numbers", error))
         })?;
-        let mut random = u64::from_ne_bytes(random);
-        let (options, now) = (&asked.options, Instant::now());
-        let balance = options.balance.clone().unwrap_or(Balance::LeastLoaded);
-        let max = options.servers as usize;
-        let servers = Servers::new(&balance, options.nearest_first, max, random);
-        let turns = Turns::new(|| next(&mut random));
-        let state = State {
-            servers,
-            attempts: 0,
-            watch: None,
-            can_watch: true,
-            looked: None,
-            is_looking: false,
-            random,
-        };
-        let pool = Arc::new_cyclic(|me| Self {
-            choice: Choice::from(&balance),
-            members: Published::new(Members::default()),
-            turns,
-            is_native: AtomicBool::new(true),
-            state: Mutex::ranked(Rank::Pool, state),
-            changed: Condvar::new(),
-            budget: Budget::new(now),
-            inbox: Arc::default(),
-            oneway: Mutex::ranked(Rank::PoolOneWay, Weak::new()),
-            me: Weak::clone(me),
-            asked,
-        });
+        let pool = Self::without_servers(Arc::clone(&asked), u64::from_ne_bytes(random));
         let begun = Instant::now();
         if address.place().is_some() || address.is_on_this_machine() {
             // Such an address is one server. No directory is asked.
@@ -249,6 +233,38 @@ impl Pool {
         pool.wait_for_first(begun)?;
         loads::ask(&pool);
         Ok(pool)
+    }
+
+    /// Makes a pool that knows no server yet.
+    fn without_servers(asked: Arc<Asked>, mut random: u64) -> Arc<Self> {
+        let (options, now) = (&asked.options, Instant::now());
+        let balance = options.balance.clone().unwrap_or(Balance::LeastLoaded);
+        let max = options.servers as usize;
+        let servers = Servers::new(&balance, options.nearest_first, max, random);
+        let turns = Turns::new(|| next(&mut random));
+        let state = State {
+            servers,
+            attempts: 0,
+            watch: None,
+            can_watch: true,
+            looked: None,
+            is_looking: false,
+            leaving: Vec::new(),
+            random,
+        };
+        Arc::new_cyclic(|me| Self {
+            choice: Choice::from(&balance),
+            members: Published::new(Members::default()),
+            turns,
+            is_native: AtomicBool::new(true),
+            state: Mutex::ranked(Rank::Pool, state),
+            changed: Condvar::new(),
+            budget: Budget::new(now),
+            inbox: Arc::default(),
+            oneway: Mutex::ranked(Rank::PoolOneWay, Weak::new()),
+            me: Weak::clone(me),
+            asked,
+        })
     }
 
     #[track_caller]
@@ -350,9 +366,10 @@ impl Pool {
     #[cold]
     pub(crate) fn fails(&self, gone: &Bound, error: &CallError) {
         let mut state = self.state();
-        let State { servers, random, .. } = &mut *state;
-        let dropped = servers.call_failed(gone, error, Instant::now(), &mut || next(random));
-        if dropped.is_some() {
+        let State { servers, random, leaving, .. } = &mut *state;
+        let left_out = servers.call_failed(gone, error, Instant::now(), &mut || next(random));
+        if let Some(member) = left_out {
+            leaving.push(member);
             let former = self.publish(&state);
             drop(state);
             drop(former);
@@ -517,9 +534,10 @@ impl Pool {
         let is_new = offers.is_some();
         let State { servers, random, .. } = &mut *state;
         let offered = |offers| servers.offered(offers, now, &mut || next(random));
-        let mut dropped = offers.map_or_else(Vec::new, offered);
-        dropped.extend(state.servers.expire(now));
-        let published = (is_new || !dropped.is_empty()).then(|| self.publish(&state));
+        let mut left_out = offers.map_or_else(Vec::new, offered);
+        left_out.extend(state.servers.expire(now));
+        let published = (is_new || !left_out.is_empty()).then(|| self.publish(&state));
+        state.leaving.extend(left_out);
         let short = state.servers.are_many_untried(BINDING_MAX);
         let free = BINDING_MAX - state.attempts;
         let due = state.servers.due(now, free);
@@ -527,11 +545,18 @@ impl Pool {
         let next = state.servers.next_due(state.attempts < BINDING_MAX);
         let (former, is_read) = self.members.collect();
         let looks = Self::looks_again(&mut state, now, !due.is_empty());
-        let next = next.into_iter().chain(is_read.then(|| now + COLLECT_EVERY));
+        drop((published, former));
+        let unused = state.unused();
+        let collects = is_read || !state.leaving.is_empty();
+        let next = next.into_iter().chain(collects.then(|| now + COLLECT_EVERY));
         let next = next.chain(state.watches_again()).min();
         let can_watch = state.can_watch;
         drop(state);
-        drop((dropped, published, former));
+        if !unused.is_empty() {
+            // If no thread can be started, the closure is dropped here, and the servers with it.
+            let _ =
+                std::thread::Builder::new().name("peregrine-drop".into()).spawn(|| drop(unused));
+        }
         if looks {
             self.begin_look(can_watch);
         }

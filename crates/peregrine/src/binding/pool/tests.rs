@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use super::members::{Choice, Member, Members, ROUND, Turns};
 use super::servers::{GRACE, PAUSE_MAX, PAUSE_MIN, PROBATION, Servers, pause};
 use super::*;
-use crate::binding::{BindOptions, OnExhausted};
+use crate::binding::BindOptions;
+use crate::call::OnExhausted;
 use crate::interface::InterfaceRef;
 
 fn bound() -> Bound {
@@ -103,12 +104,56 @@ fn failed_server_is_left_out_for_a_growing_pause() {
     assert_eq!(case.servers.next_due(true), Some(case.now + PAUSE_MIN));
 }
 
+/// An object that says which thread has dropped it.
+struct Watched(std::sync::mpsc::Sender<Option<String>>);
+
+impl Serve for Watched {
+    fn interface(&self) -> InterfaceRef {
+        InterfaceRef::none()
+    }
+
+    fn serve(&self, _: &mut Request<'_>, _: &mut Reply<'_>) -> Served {
+        Err(Refusal::new(Kind::ServerGone, ""))
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        let _ = self.0.send(std::thread::current().name().map(ToOwned::to_owned));
+    }
+}
+
+#[test]
+fn no_call_and_no_keeper_drops_a_server() {
+    let asked = Asked::new("x", InterfaceRef::none(), None, &BindOptions::default());
+    let pool = Pool::without_servers(Arc::new(asked), 7);
+    let (send, dropped) = std::sync::mpsc::channel();
+    let mut bound = bound();
+    bound.path = Box::new(InProcess::new(Arc::new(Watched(send)), &bound.frames));
+    {
+        let mut state = pool.state();
+        let _ = state.servers.offered(offers(&["a"]), Instant::now(), &mut { LONGEST });
+        let due = state.servers.due(Instant::now(), 1);
+        assert!(
+            state.servers.bound(due[0].0, Ok(bound), Instant::now(), &mut { LONGEST }).is_none()
+        );
+        drop(pool.publish(&state));
+    }
+    let call = pool.pick().unwrap().share();
+    keeping::keep(&pool).unwrap();
+    pool.fails(&call, &unreachable());
+    // The call still uses the server.
+    assert!(dropped.try_recv().is_err());
+    drop(call);
+    assert_eq!(dropped.recv().unwrap().as_deref(), Some("peregrine-drop"));
+}
+
 #[test]
 fn all_own_calls_count_however_many_are_in_flight() {
-    let options = BindOptions::default().astacks(256);
-    let asked = Asked::new("x", InterfaceRef::none(), None, &options);
-    let member = Member::new(Pool::front(&asked).unwrap(), None);
-    let frames = Arc::clone(&member.bound.frames);
+    let mut bound = bound();
+    let frames = Arc::new(Frames::private(256, 256, 64).unwrap());
+    bound.frames = Arc::clone(&frames);
+    let member = Member::new(bound, None);
     let frame = || frames.take(|| None, |_| false, OnExhausted::Wait).unwrap();
     let taken: Vec<_> = core::iter::repeat_with(frame).take(200).collect();
     assert_eq!(member.own_calls(), 200);
@@ -354,9 +399,8 @@ fn less_loaded_of_two_is_chosen() {
     let members = members(5);
     // One server runs calls of this pool, and one runs calls of others.
     let bound = &members.all[1].bound;
-    let frames: Vec<_> = (0..4)
-        .map(|_| bound.frames.take(|| None, |_| false, crate::call::OnExhausted::More).unwrap())
-        .collect();
+    let frames: Vec<_> =
+        (0..4).map(|_| bound.frames.take(|| None, |_| false, OnExhausted::More).unwrap()).collect();
     assert_eq!(members.all[1].own_calls(), 4);
     members.all[3].others.store(20, Ordering::Relaxed);
     let mut counts = [0; 5];
