@@ -6,9 +6,10 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use peregrine::directory::{Directory, Offer, Offers, Standing, Watcher};
+use peregrine::server_info::{ServerInfo as _, ServerInfoClient};
 use peregrine::{
     Address, Balance, BindOptions, CallError, Executed, ExportOptions, Kind, PathKind,
     PoolStanding, Rebind, Running, Server, interface,
@@ -152,8 +153,17 @@ impl At {
     }
 
     fn serving(path: &str, number: u32, serve: impl peregrine::call::Serve + 'static) -> Self {
+        Self::with(Server::new(), path, number, serve)
+    }
+
+    fn with(
+        server: Server,
+        path: &str,
+        number: u32,
+        serve: impl peregrine::call::Serve + 'static,
+    ) -> Self {
         let options = ExportOptions::default().networks_only();
-        let server = Server::new().export_with("desk", serve, options).unwrap();
+        let server = server.export_with("desk", serve, options).unwrap();
         let running = server.listen(&format!("{path}:127.0.0.1:0")).unwrap().spawn().unwrap();
         let address = running.addresses()[0].to_string();
         let address = address.replace(&format!("{path}:"), &format!("{path}:desk@"));
@@ -465,6 +475,90 @@ fn server_that_does_not_fit_is_left_out() {
     board.post(&all[1..]);
     let error = DeskPool::bind_with("desk", &board.options()).unwrap_err();
     assert_eq!(error.kind(), Kind::InterfaceMismatch, "{error}");
+}
+
+/// While servers of several versions serve, a call goes to one that has its procedure.
+#[test]
+fn call_goes_to_a_server_that_has_its_procedure() {
+    #[interface(name = "Desk")]
+    trait Newer {
+        #[idempotent]
+        fn number(&self) -> peregrine::Result<u32>;
+        fn title(&self) -> peregrine::Result<String>;
+    }
+    struct Titled(u32);
+    impl Newer for Titled {
+        fn number(&self) -> peregrine::Result<u32> {
+            Ok(self.0)
+        }
+        fn title(&self) -> peregrine::Result<String> {
+            Ok(format!("desk {}", self.0))
+        }
+    }
+    let _directory = own_directory();
+    let (board, ran, mut all) = desks(9);
+    all.push(At::serving("tcp", 9, NewerServer::new(Titled(9))));
+    board.post(&all);
+    for balance in [Balance::First, Balance::Random, Balance::RoundRobin, Balance::LeastLoaded] {
+        let pool = NewerPool::bind_with("desk", &board.options().balance(balance)).unwrap();
+        until("the pool uses all servers", || {
+            pool.servers().iter().all(|one| one.standing == PoolStanding::Used)
+        });
+        (0..50).for_each(|_| assert_eq!(pool.title().unwrap(), "desk 9"));
+        assert!((0..50).map(|_| pool.number().unwrap()).all(|number| number < 10));
+    }
+    // The clients of the older version call all of them.
+    let pool = board.pool(Balance::RoundRobin);
+    assert_eq!(answers(&pool, 20).len(), 10);
+    let error = pool.count(1).err();
+    assert!(error.is_none(), "{error:?}");
+    // If no server has the procedure, the call fails and was not executed.
+    board.post(&all[..9]);
+    let pool = NewerPool::bind_with("desk", &board.options()).unwrap();
+    let error = pool.title().unwrap_err();
+    assert_eq!((error.kind(), error.executed()), (Kind::NoSuchProcedure, Executed::No));
+    drop(ran);
+}
+
+/// If all servers are overloaded, repeated calls must not multiply the load.
+#[test]
+fn overloaded_servers_get_few_calls_again() {
+    const CALLS: u64 = 2000;
+    let _directory = own_directory();
+    let (board, ran) = (Board::default(), Arc::<Ran>::default());
+    let busy = |number| {
+        let desk = DeskServer::new(Numbered(number, Arc::clone(&ran)));
+        At::with(Server::new().threads(1).queue(0), "tcp", number, desk)
+    };
+    let all = [busy(0), busy(1)];
+    board.post(&all);
+    let refused = || {
+        let counts = all.iter().map(|desk| {
+            let at = desk.running.as_ref().unwrap().addresses()[0].to_string();
+            let at = at.replacen(':', ":@", 1);
+            ServerInfoClient::bind(&at).unwrap().stat().unwrap().server.counts.refused
+        });
+        counts.sum::<u64>()
+    };
+    let most = thread::scope(|scope| {
+        for desk in &all {
+            let client = DeskClient::bind(&desk.offer.addresses()[0].to_string()).unwrap();
+            scope.spawn(move || client.wait().unwrap());
+        }
+        until("both servers are busy", || ran.waiting.load(Ordering::Acquire) == 2);
+        let pool = board.pool(Balance::RoundRobin);
+        let begun = Instant::now();
+        for _ in 0..CALLS {
+            let error = pool.number().unwrap_err();
+            assert_eq!((error.kind(), error.executed()), (Kind::Overloaded, Executed::No));
+        }
+        let seconds = begun.elapsed().as_secs() + 1;
+        ran.open.store(true, Ordering::Release);
+        // The budget: 100 repetitions, one for each five attempts, and ten a second.
+        (100 + CALLS / 5 + 10 * seconds) * 5 / 4
+    });
+    let repeated = refused() - CALLS;
+    assert!(repeated > 100 + CALLS / 6 && repeated <= most, "{repeated}, at most {most}");
 }
 
 #[test]

@@ -142,8 +142,8 @@ struct Cluster {
     /// How many lines the load generator has printed.
     intervals: u64,
     registered: Vec<Registered>,
-    /// When the pool first used the server at each address.
-    joined: HashMap<String, u64>,
+    /// When the pool first knew and first used the server at each address.
+    joined: HashMap<String, [u64; 2]>,
     /// The paths over which the pool reached its servers.
     paths: BTreeSet<String>,
     verified: Option<Verified>,
@@ -173,7 +173,7 @@ pub(crate) fn run(args: &ChaosArgs) -> Result<bool, String> {
         // Another server has the fault each time.
         ended.push(cluster.endure(*fault, at % args.servers as usize, length)?);
     }
-    let joined_us = cluster.joined_us();
+    let [known_us, joined_us] = [0, 1].map(|at| cluster.joined_us(at));
     let paths = cluster.paths.clone();
     let verified = cluster.verify()?;
     let report = Report {
@@ -183,6 +183,7 @@ pub(crate) fn run(args: &ChaosArgs) -> Result<bool, String> {
         keys: args.keys,
         faults: ended,
         paths,
+        known_us,
         joined_us,
         verified,
     };
@@ -296,7 +297,7 @@ impl Cluster {
             self.paths.insert(one.path.clone());
             for address in &one.addresses {
                 let place = address.rsplit('@').next().unwrap_or(address);
-                self.joined.entry(place.to_owned()).or_insert(one.at_us);
+                self.joined.entry(place.to_owned()).or_insert([one.known_us, one.used_us]);
             }
         }
         self.intervals += 1;
@@ -371,7 +372,7 @@ impl Cluster {
 
     /// Returns whether no call failed in the last interval, and the pool uses all servers, also the new ones.
     fn serves(&mut self) -> bool {
-        if self.joined_us().len() < self.registered.len() {
+        if self.joined_us(1).len() < self.registered.len() {
             return false;
         }
         let has_served = |tally: &Tally| tally.calls > 0 && tally.failed() == 0;
@@ -511,12 +512,13 @@ impl Cluster {
         }
     }
 
-    /// Returns how long it took from the begin of each registration until the pool used the server.
-    fn joined_us(&self) -> Vec<u64> {
+    /// Returns how long it took from the begin of each registration until the pool knew the server (0) or used
+    /// it (1).
+    fn joined_us(&self, at: usize) -> Vec<u64> {
         let took = |one: &Registered| {
             let is_it = |place: &&String| one.endpoints.iter().any(|it| it.ends_with(&***place));
             let place = self.joined.keys().find(is_it)?;
-            Some(self.joined[place].saturating_sub(one.begun_us))
+            Some(self.joined[place][at].saturating_sub(one.begun_us))
         };
         self.registered.iter().filter_map(took).collect()
     }

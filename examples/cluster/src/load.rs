@@ -3,7 +3,7 @@
 //! Calls are scheduled: each has a moment at which it begins, whether or not earlier calls have ended. Its
 //! latency counts from that moment. So a stall of a second counts for each call that was due meanwhile.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::hash::Hasher as _;
 use std::io::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use peregrine::{Balance, BindOptions, PoolServer, PoolStanding, Rebind, Wait};
+use peregrine::{Balance, BindOptions, PoolStanding, Rebind, Wait};
 use serde::{Deserialize, Serialize};
 use siphasher::sip::SipHasher13;
 use tokio::runtime::Handle;
@@ -81,8 +81,10 @@ pub(crate) struct Joined {
     pub(crate) addresses: Vec<String>,
     /// The path that carries the calls, such as `udp`.
     pub(crate) path: String,
+    /// The time of day at which the pool was seen to know the server.
+    pub(crate) known_us: u64,
     /// The time of day at which the pool was seen to use the server.
-    pub(crate) at_us: u64,
+    pub(crate) used_us: u64,
 }
 
 /// What was found at the end, when all keys were read again.
@@ -361,20 +363,26 @@ impl Shared {
     }
 }
 
-/// Notes when the pool begins to use a server.
+/// Notes when the pool begins to know and to use a server.
 fn follow_pool(shared: &Shared, stop: &AtomicBool) {
-    let mut seen = HashSet::new();
+    let (mut seen, mut known) = (HashSet::new(), HashMap::new());
     while !stop.load(Ordering::Relaxed) {
-        let is_used = |one: &PoolServer| one.standing == PoolStanding::Used;
-        let used: Vec<_> = shared.pool.servers().into_iter().filter(is_used).collect();
-        let at_us = now_us();
+        let mut used = shared.pool.servers();
+        let used_us = now_us();
+        for one in &used {
+            if known.len() < SERVERS_SEEN_MAX && !known.contains_key(&one.server) {
+                known.insert(one.server.clone(), used_us);
+            }
+        }
+        used.retain(|one| one.standing == PoolStanding::Used);
         let mut measured = shared.measured();
         measured.used = used.len();
         for one in used {
+            let known_us = known.get(&one.server).copied().unwrap_or(used_us);
             if seen.len() < SERVERS_SEEN_MAX && seen.insert(one.server) {
                 let addresses = one.addresses.iter().map(ToString::to_string).collect();
                 let path = one.path.map_or_else(String::new, |path| path.to_string());
-                measured.joined.push(Joined { addresses, path, at_us });
+                measured.joined.push(Joined { addresses, path, known_us, used_us });
             }
         }
         drop(measured);

@@ -67,7 +67,9 @@ pub(crate) struct Report {
     /// The paths over which the pool reached its servers.
     pub(crate) paths: BTreeSet<String>,
     /// For each server that started under load: the time from the begin of its registration until the pool
-    /// used it, in microseconds.
+    /// knew it, in microseconds.
+    pub(crate) known_us: Vec<u64>,
+    /// The same until the pool used it.
     pub(crate) joined_us: Vec<u64>,
     pub(crate) verified: Verified,
 }
@@ -150,17 +152,19 @@ impl Report {
                 None => writeln!(text, "* {}: the cluster did NOT serve as before.", ended.fault),
             };
         }
-        let mut joined = self.joined_us.clone();
-        joined.sort_unstable();
-        if let (Some(middle), Some(last)) = (joined.get(joined.len() / 2), joined.last()) {
-            let _ = writeln!(
-                text,
-                "* From the begin of a registration in etcd until the pool used the server: the median of {2} \
-                 servers is {0} ms, the longest time is {1} ms.",
-                milliseconds(*middle),
-                milliseconds(*last),
-                joined.len()
-            );
+        for (what, times) in [("knew", &self.known_us), ("used", &self.joined_us)] {
+            let mut times = times.clone();
+            times.sort_unstable();
+            if let (Some(middle), Some(last)) = (times.get(times.len() / 2), times.last()) {
+                let _ = writeln!(
+                    text,
+                    "* From the begin of a registration in etcd until the pool {what} the server: the median of \
+                     {2} servers is {0} ms, the longest time is {1} ms.",
+                    milliseconds(*middle),
+                    milliseconds(*last),
+                    times.len()
+                );
+            }
         }
         let paths: Vec<_> = self.paths.iter().map(String::as_str).collect();
         let _ = writeln!(text, "* The pool reached its servers over {}.", paths.join(" and "));
@@ -223,6 +227,7 @@ mod tests {
             keys: 1,
             faults: vec![ended],
             paths: ["udp".to_owned()].into(),
+            known_us: vec![1000],
             joined_us: vec![2000],
             verified: Verified { keys: 1, ..Verified::default() },
         }

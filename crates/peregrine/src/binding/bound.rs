@@ -310,6 +310,12 @@ impl Bound {
         }
     }
 
+    /// Returns whether the server has a procedure, as far as is known since the bind.
+    pub(crate) fn has(&self, procedure: u32) -> bool {
+        let numbers = self.fit.as_ref().map_or(&[][..], |fit| &fit.numbers);
+        !matches!(numbers.get(procedure as usize), Some(None))
+    }
+
     #[cold]
     fn target_at(&self, fit: &Differing, procedure: u32) -> Result<(&Self, u32), CallError> {
         if let Some(converted) = self.converted(procedure) {

@@ -215,10 +215,10 @@ impl Frames {
         self.states.pool.active()
     }
 
-    /// Returns how many of the first `most` active frames are in use, or were when their state was read.
+    /// Returns how many active frames are in use, or were when their state was read.
     #[inline]
-    pub(crate) fn in_use(&self, most: u32) -> u32 {
-        self.states.pool.in_use(most)
+    pub(crate) fn in_use(&self) -> u32 {
+        self.states.pool.in_use()
     }
 
     /// Makes at least `count` frames active, or all frames if there are fewer. [`shrink`](Self::shrink) keeps

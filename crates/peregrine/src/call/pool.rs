@@ -342,10 +342,10 @@ impl<M: Machine> FramePool<M> {
         self.slots.active()
     }
 
-    /// Returns how many of the first `most` active frames are taken or captured.
+    /// Returns how many active frames are taken or captured.
     #[inline]
-    pub(super) fn in_use(&self, most: u32) -> u32 {
-        self.slots.in_use(most)
+    pub(super) fn in_use(&self) -> u32 {
+        self.slots.in_use()
     }
 
     /// Makes at least `count` frames active permanently, or all frames if there are fewer.

@@ -14,10 +14,6 @@ use crate::sync::{Mutex, Rank};
 /// line. A power of two.
 const SHARDS: usize = 8;
 
-/// The number of frames that are looked at for the load of a server. It bounds the time for a choice. If there
-/// are more frames than this, the number of calls is too small, and the server seems to run calls of others.
-const COUNTED_MAX: u32 = 1024;
-
 /// A value with a cache line of its own.
 #[repr(align(128))]
 #[derive(Default)]
@@ -46,7 +42,7 @@ impl Member {
     /// that are pending.
     #[inline]
     pub(super) fn own_calls(&self) -> u32 {
-        self.frames.in_use(COUNTED_MAX).max(self.frames.pending())
+        self.frames.in_use().max(self.frames.pending())
     }
 
     /// Returns the number of calls that the server probably runs.

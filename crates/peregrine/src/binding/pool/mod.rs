@@ -335,6 +335,20 @@ impl Pool {
         Some(picked)
     }
 
+    /// Chooses a server that has a procedure, in place of one that does not have it.
+    fn pick_with(&self, lacks: &Bound, procedure: u32) -> Option<Picked<'_>> {
+        let picked = self.pick()?;
+        let (first, count) = (picked.at, picked.members.all.len());
+        let has = |at: &usize| {
+            let bound = &picked.members.all[*at].bound;
+            !core::ptr::eq(&raw const **bound, lacks)
+                && bound.has(procedure)
+                && bound.path.is_alive()
+        };
+        let at = (0..count).map(|next| (first + next) % count).find(has)?;
+        Some(Picked { at, ..picked })
+    }
+
     /// Returns whether stubs write values in the byte order of this machine.
     #[inline]
     pub(crate) fn is_native(&self) -> bool {
@@ -441,6 +455,10 @@ impl Pool {
         self.fails(gone, &error);
         if !self.repeats(gone, number, &error) {
             return Err(error);
+        }
+        if error.kind() == Kind::NoSuchProcedure {
+            // Waiting would not help: servers serve.
+            return self.pick_with(gone, number).map(Again::At).ok_or(error);
         }
         // A call that a server could not run adds to the load of another one only what it would have added
         // anyway.

@@ -52,11 +52,11 @@ impl<M: Machine> Slots<M> {
         &self.slots[index as usize]
     }
 
-    /// Returns how many of the first `most` active frames a caller has, or are captured.
+    /// Returns how many active frames callers have, or are captured.
     #[inline]
-    pub(super) fn in_use(&self, most: u32) -> u32 {
+    pub(super) fn in_use(&self) -> u32 {
         let in_use = |slot: &Slot<M::Word>| matches!(slot.state.peek(), TAKEN | CAPTURED);
-        self.slots.count_of(self.active().min(most) as usize, in_use) as u32
+        self.slots.count_of(self.active() as usize, in_use) as u32
     }
 
     /// Takes the frame if it is free, whether it was used recently or not.
