@@ -184,7 +184,15 @@ impl Place {
                 }
             }
         }
-        *servers = now;
+        let former = std::mem::replace(&mut *servers, now);
+        drop(servers);
+        // Dropping a binding over raw Ethernet takes long, because the kernel does not close its sockets at
+        // once. So neither this lock nor a thread that makes calls waits for it.
+        runtime.spawn(async move {
+            // The calls that use these servers end within this time.
+            tokio::time::sleep(2 * CALL_LIMIT).await;
+            tokio::task::spawn_blocking(move || drop(former));
+        });
     }
 
     /// # Errors
