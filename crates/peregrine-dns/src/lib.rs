@@ -47,8 +47,8 @@
 //!
 //! # How long answers are used
 //!
-//! An answer is used until its time to live has passed (1 second to 1 day), and the answer that there are no
-//! records for 1 to 60 seconds. While the name servers do not answer, the last answers are used:
+//! An answer is used until its time to live has passed (1 second to 1 day). The answer that there are no
+//! records is used for 1 to 60 seconds. While the name servers do not answer, the last answers are used:
 //! [`Offers::age`] is then their age, and a remark says why. Look-ups and watches of a name share one
 //! task, so their number does not change the number of questions. After an answer has ended, a watch asks
 //! again, up to a tenth of the time to live later (at most 10 seconds).

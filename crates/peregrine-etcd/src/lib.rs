@@ -15,11 +15,11 @@
 //!
 //! # What a client knows
 //!
-//! A process reads all names below the prefix once, and then follows their changes by one request. It asks
-//! for nothing again and again: etcd sends each change when it happens. Only if a member is silent, the process
-//! asks it after 22 to 30 seconds whether it still runs, and goes to another one if it does not answer. So a look-up needs no request, and
-//! works when the cluster does not answer. [`Offers::age`] is then the time since it last did, and
-//! [`Directory::describe`] repeats it.
+//! A process reads all names below the prefix once. One request then follows their changes: etcd sends each
+//! change when it happens. So a look-up needs no request, and works while the cluster does not answer.
+//! [`Offers::age`] is then the time since the cluster last answered, and [`Directory::describe`] repeats it.
+//! If a member sends nothing for 22 to 30 seconds, the process asks it whether it still runs, and goes to
+//! another member if it does not answer.
 //!
 //! If all members were killed and have started again without their data, the names that were known stay known
 //! for a grace time of three leases, so that their servers can register again meanwhile.
@@ -224,8 +224,8 @@ impl Directory for Etcd {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let (done, answer) = mpsc::channel();
         let problem = Arc::<Problem>::default();
-        let (name, offer, tells) = (name.to_owned(), offer.clone(), Arc::clone(&problem));
-        let _ = self.orders.send(Order::Register { number, name, offer, problem: tells, done });
+        let (name, offer, noted) = (name.to_owned(), offer.clone(), Arc::clone(&problem));
+        let _ = self.orders.send(Order::Register { number, name, offer, problem: noted, done });
         let orders = self.orders.clone();
         let withdraw = move || {
             let (done, answer) = mpsc::channel();
@@ -246,14 +246,14 @@ impl Directory for Etcd {
     fn watch(&self, name: &str, watcher: Watcher) -> Result<Standing, CallError> {
         self.look_up(name)?;
         let number = self.shared.watch(name, watcher).map_err(no_thread)?;
-        let (ends, tells) = (Arc::clone(&self.shared), Arc::clone(&self.shared));
+        let (ends, asked) = (Arc::clone(&self.shared), Arc::clone(&self.shared));
         // The thread of the directory runs as long as there are senders.
         let orders = self.orders.clone();
         let end = move || {
             ends.unwatch(number);
             drop(orders);
         };
-        Ok(Standing::new(end, move || tells.problem(number)))
+        Ok(Standing::new(end, move || asked.problem(number)))
     }
 }
 

@@ -157,8 +157,10 @@ impl Names {
     fn last(&self, name: &str, why: &str) -> Option<Offers> {
         let (mut offers, at) = self.state().known.get(name)?.clone();
         offers.age = Some(offers.age.unwrap_or_default() + at.elapsed());
-        offers
-            .remark(&format!("the name service at {} does not know more now: {why}", self.address));
+        offers.remark(&format!(
+            "this is the last answer of the name service at {}, which cannot be asked now: {why}",
+            self.address
+        ));
         Some(offers)
     }
 }

@@ -42,11 +42,12 @@
 //!
 //! # Whose rights the second call has
 //!
-//! The second call never has more rights than the caller of the name service has itself. The name service
-//! shows no identity to the server. It uses a path on which the server sees the user of the name service only
-//! for a caller that is the same user on the same machine, and only if the name service has no supplementary
-//! groups. For callers on other machines, it calls no loopback address, because they could not. So a server whose procedures are limited to users, groups or
-//! identities refuses the second call, and the caller has to make the call itself.
+//! The second call never has more rights than its caller has. The name service shows no identity to the
+//! server. On some paths, the server sees the user of the calling process. The name service uses such a path
+//! only if the caller is the same user on the same machine, and the name service has no supplementary groups.
+//! For callers on other machines, it calls no loopback address, because they could not call it themselves. So
+//! a server whose procedures are limited to users, groups or identities refuses the second call. The caller
+//! must then call the server itself.
 //!
 //! # At most once
 //!

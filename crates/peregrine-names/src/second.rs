@@ -148,7 +148,7 @@ impl Shared {
     fn permit(&self, asked: &Asked) -> Result<Share<'_>, Failure> {
         let permit = self.running.take(Holder::of(asked.caller.as_ref()));
         permit.ok_or_else(|| {
-            let text = "the name service makes as many calls as it may, or as many as it may for one \
+            let text = "the name service makes no more calls at the same time, or no more for this \
                         caller: repeat the call after a pause";
             Failure::new(Kind::Overloaded, text)
         })

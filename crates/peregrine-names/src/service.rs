@@ -202,8 +202,8 @@ impl Shared {
         let hops = caller.as_ref().and_then(|caller| caller.metadata().get(HOPS));
         if hops.is_some_and(|hops| hops.parse::<u32>().is_ok_and(|hops| hops > HOPS_MAX)) {
             let text = format!(
-                "more than {HOPS_MAX} name services have passed the question on: {} leads back to one of \
-                 them; choose another --directory for one of them",
+                "more than {HOPS_MAX} name services have passed this question on. Probably {} leads back \
+                 to one of them: choose another --directory for one of them",
                 self.directory.describe()
             );
             return Err(Failure::new(Kind::BadName, text));

@@ -72,8 +72,8 @@ pub(crate) struct Watched(pub(crate) Arc<Shared>);
 
 impl Watched {
     fn place(&self, holder: Holder) -> Result<Share<'_>, Failure> {
-        let text = "as many names are watched as this name service allows, or allows to one caller: ask for \
-                    the name again";
+        let text = "this name service follows no more names now, or no more for this caller: look the name \
+                    up again when you need it";
         self.0.watches.take(holder).ok_or_else(|| Failure::new(Kind::Overloaded, text))
     }
 }

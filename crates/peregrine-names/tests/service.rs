@@ -312,7 +312,7 @@ fn one_caller_cannot_take_all_calls_and_watches() {
     until("the first watch works", || first.problem().is_none());
     let second = watch(&names[0]);
     until("the second watch is refused", || {
-        second.problem().is_some_and(|why| why.contains("as many names are watched"))
+        second.problem().is_some_and(|why| why.contains("follows no more names now"))
     });
     let other = watch(&names[1]);
     until("the watch of another caller works", || other.problem().is_none());

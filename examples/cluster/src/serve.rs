@@ -1,5 +1,7 @@
 //! A server of the store: it registers, copies what the other replicas have, and drains when it is stopped.
 
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -32,6 +34,9 @@ pub(crate) struct Serve {
     /// Listen although other machines can reach the address, and calls are not encrypted
     #[arg(long)]
     trust_network: bool,
+    /// A file that exists while the server runs and is caught up, for readiness probes
+    #[arg(long, value_name = "PATH")]
+    ready_file: Option<PathBuf>,
     /// How the server reports what it does
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
@@ -78,6 +83,7 @@ pub(crate) fn run(args: &Serve) -> Result<(), String> {
 
 fn serve(args: &Serve) -> Result<(), CallError> {
     let directory = args.store.open()?;
+    let ready = Ready::new(args.ready_file.clone())?;
     let (name, shelf) = (&args.store.name, Shelf::default());
     // Another server of the name may run on the same machine.
     let options = ExportOptions::default().networks_only();
@@ -100,7 +106,13 @@ fn serve(args: &Serve) -> Result<(), CallError> {
     let reports = Reports { place, format };
     let copied = shelf.clone();
     let copies = thread::Builder::new().name("catch-up".to_owned());
-    let copies = copies.spawn(move || catch_up(&*directory, &store, place, &copied, &reports));
+    let says = ready.clone();
+    let copies = copies.spawn(move || {
+        catch_up(&*directory, &store, place, &copied, &reports);
+        if let Err(error) = says.set() {
+            reports.say("not-ready", &json!({ "why": error.to_string() }));
+        }
+    });
     if let Err(error) = copies {
         // Such a server would never answer a get.
         let text = format!("cannot start the thread that copies from other servers: {error}");
@@ -108,8 +120,40 @@ fn serve(args: &Serve) -> Result<(), CallError> {
         return Err(CallError::new(peregrine::Kind::Exhausted, peregrine::Executed::No, text));
     }
     running.wait();
+    ready.remove();
     report(args, "stopped", &json!({ "keys": shelf.keys() }));
     Ok(())
+}
+
+/// The file that says that the server is caught up.
+#[derive(Clone)]
+struct Ready(Option<PathBuf>);
+
+impl Ready {
+    /// Removes a file that an earlier server has left.
+    ///
+    /// # Errors
+    /// If the file cannot be removed.
+    fn new(path: Option<PathBuf>) -> Result<Self, CallError> {
+        match path.as_deref().map(fs::remove_file) {
+            Some(Err(error)) if error.kind() != std::io::ErrorKind::NotFound => {
+                let path = path.as_deref().unwrap_or(Path::new("")).display();
+                let text = format!("cannot remove {path}: {error}");
+                Err(CallError::new(peregrine::Kind::BadName, peregrine::Executed::No, text))
+            }
+            _ => Ok(Self(path)),
+        }
+    }
+
+    fn set(&self) -> std::io::Result<()> {
+        self.0.as_ref().map_or(Ok(()), |path| fs::write(path, b""))
+    }
+
+    fn remove(&self) {
+        if let Some(path) = &self.0 {
+            let _ = fs::remove_file(path);
+        }
+    }
 }
 
 /// How the server reports what it does.
@@ -219,5 +263,26 @@ fn copy(address: &str, places: u32, own: u32, shelf: &Shelf) -> Result<(), Strin
         if !page.has_more || page.entries.is_empty() {
             return Ok(());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ready_file_exists_only_while_the_server_is_caught_up() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("ready");
+        fs::write(&path, b"of an earlier server").unwrap();
+        let ready = Ready::new(Some(path.clone())).unwrap();
+        assert!(!path.exists());
+        ready.set().unwrap();
+        assert!(path.exists());
+        ready.remove();
+        assert!(!path.exists());
+        let error = Ready::new(Some(directory.path().to_owned())).err().unwrap();
+        assert!(error.to_string().contains("cannot remove"), "{error}");
+        Ready::new(None).unwrap().set().unwrap();
     }
 }

@@ -212,5 +212,5 @@ fn manifest_is_valid() {
     }
     assert!(output.status.success(), "{errors}");
     let kinds = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(kinds.trim(), "ConfigMap Service StatefulSet Deployment");
+    assert_eq!(kinds.trim(), "ConfigMap Service StatefulSet PodDisruptionBudget Deployment");
 }
