@@ -3,7 +3,7 @@
 mod support;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -186,7 +186,7 @@ fn name_service_that_is_its_own_directory_answers_with_the_reason() {
         failed(names.names("", 10)),
         failed(names.call("shop", "add", "{}")),
     ] {
-        assert!(text.contains("name services have passed the question on"), "{text}");
+        assert!(text.contains("name services have passed this question on"), "{text}");
     }
 }
 
@@ -215,7 +215,7 @@ fn two_name_services_that_ask_each_other_answer_with_the_reason() {
                 [failed(names.resolve("shop")), failed(names.call("shop", "add", "{}"))]
             {
                 assert_eq!(executed, Executed::No, "{text}");
-                assert!(text.contains("name services have passed the question on"), "{text}");
+                assert!(text.contains("name services have passed this question on"), "{text}");
             }
         }
     }
@@ -307,15 +307,20 @@ fn one_caller_cannot_take_all_calls_and_watches() {
     greedy.child.kill().unwrap();
     until("the permit is free", || client(&tcp).describe("shop").is_ok());
     let names = [&tcp, &local].map(|address| Names::at(address, Default::default()).unwrap());
-    let watch = |names: &Names| names.watch("shop", Box::new(|_| ())).unwrap();
-    let first = watch(&names[0]);
-    until("the first watch works", || first.problem().is_none());
-    let second = watch(&names[0]);
+    let watch = |names: &Names, seen: &Arc<AtomicBool>| {
+        let seen = Arc::clone(seen);
+        names.watch("shop", Box::new(move |_| seen.store(true, Ordering::SeqCst))).unwrap()
+    };
+    let [works, never, other_works] = [(); 3].map(|()| Arc::<AtomicBool>::default());
+    let _first = watch(&names[0], &works);
+    until("the first watch works", || works.load(Ordering::SeqCst));
+    let second = watch(&names[0], &never);
     until("the second watch is refused", || {
         second.problem().is_some_and(|why| why.contains("follows no more names now"))
     });
-    let other = watch(&names[1]);
-    until("the watch of another caller works", || other.problem().is_none());
+    assert!(!never.load(Ordering::SeqCst));
+    let _other = watch(&names[1], &other_works);
+    until("the watch of another caller works", || other_works.load(Ordering::SeqCst));
 }
 
 #[test]
