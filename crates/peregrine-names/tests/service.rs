@@ -3,7 +3,7 @@
 mod support;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -307,19 +307,25 @@ fn one_caller_cannot_take_all_calls_and_watches() {
     greedy.child.kill().unwrap();
     until("the permit is free", || client(&tcp).describe("shop").is_ok());
     let names = [&tcp, &local].map(|address| Names::at(address, Default::default()).unwrap());
-    let watch = |names: &Names, seen: &Arc<AtomicBool>| {
+    let watch = |names: &Names, seen: &Arc<AtomicU32>| {
         let seen = Arc::clone(seen);
-        names.watch("shop", Box::new(move |_| seen.store(true, Ordering::SeqCst))).unwrap()
+        let count = move |_| {
+            seen.fetch_add(1, Ordering::SeqCst);
+        };
+        names.watch("shop", Box::new(count)).unwrap()
     };
-    let [works, seen, other_works] = [(); 3].map(|()| Arc::<AtomicBool>::default());
-    let _first = watch(&names[0], &works);
-    until("the first watch works", || works.load(Ordering::SeqCst));
-    let second = watch(&names[0], &seen);
+    // A watch begins with a look-up. What the watcher gets second comes by the watch itself.
+    let seen = [(); 3].map(|()| Arc::<AtomicU32>::default());
+    let works = |at: usize| seen[at].load(Ordering::SeqCst) == 2;
+    let _first = watch(&names[0], &seen[0]);
+    until("the first watch works", || works(0));
+    let second = watch(&names[0], &seen[1]);
     until("the second watch is refused", || {
         second.problem().is_some_and(|why| why.contains("follows no more names now"))
     });
-    let _other = watch(&names[1], &other_works);
-    until("the watch of another caller works", || other_works.load(Ordering::SeqCst));
+    let _other = watch(&names[1], &seen[2]);
+    until("the watch of another caller works", || works(2));
+    assert!(!works(1));
 }
 
 #[test]
