@@ -571,11 +571,12 @@ fn nearest_servers_are_preferred() {
     all.push(At { offer: Offer::new("near", [address]).unwrap(), running: Some(near) });
     board.post(&all);
     let pool = DeskPool::bind_with("desk", &board.options()).unwrap();
-    used(&pool, 1);
+    until("the pool knows which server is nearer", || {
+        let standing: Vec<_> = pool.servers().iter().map(|one| one.standing).collect();
+        standing == [PoolStanding::Farther, PoolStanding::Used]
+    });
     assert_eq!(answers(&pool, 10), HashMap::from([(9, 10)]));
     assert_eq!(pool.binding().path(), PathKind::Local);
-    let standing: Vec<_> = pool.servers().iter().map(|one| one.standing).collect();
-    assert_eq!(standing, [PoolStanding::Farther, PoolStanding::Used]);
     let options = board.options().nearest_first(false).balance(Balance::RoundRobin);
     let both = DeskPool::bind_with("desk", &options).unwrap();
     used(&both, 2);

@@ -4,7 +4,6 @@
 //! not branch on the path. The generated code contains only what depends on types. Everything else is here.
 
 use core::ops::{Deref, DerefMut};
-
 use std::sync::Arc;
 
 use crate::binding::{Binding, Bound, Picked};
@@ -353,16 +352,15 @@ type Body<'a, O, R> = &'a mut dyn FnMut(&mut Stub<'_, R>) -> Result<O, CallError
 /// again.
 #[cold]
 #[inline(never)]
-fn repeat<O, R: Representation>(
-    binding: &Binding,
-    gone: Chosen<'_>,
+fn repeat<'a, O, R: Representation>(
+    binding: &'a Binding,
+    mut gone: Chosen<'a>,
     terms: CallTerms<'_>,
     procedure: u32,
     mut error: CallError,
     mut body: Body<'_, O, R>,
 ) -> Result<O, CallError> {
     let home = &binding.home;
-    let mut gone = gone;
     for _ in 1..home.attempts_max() {
         let before = error.executed();
         gone = match home.pool() {
