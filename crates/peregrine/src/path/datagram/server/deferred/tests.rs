@@ -317,6 +317,17 @@ impl Dialogue {
         self.service.record(self.handle.place).unwrap().0.lock().server_end.phase()
     }
 
+    /// Waits until the reply to the first deferred call of this server is postponed, and until the thread
+    /// that postponed it has left the queue. Before that, this thread could send the reply, too.
+    #[track_caller]
+    fn until_postponed(&self) {
+        let service = &self.service;
+        until(|| service.replies.any());
+        until(|| {
+            service.reply_states.take().map(|state| service.reply_states.put(state, 1)).is_some()
+        });
+    }
+
     fn waits(&self) -> WaitingFor {
         self.service.record(self.handle.place).unwrap().0.lock().waits
     }
@@ -485,7 +496,7 @@ fn large_result_waits_for_memory_and_a_small_one_does_not() {
     dialogue.call(LARGE_RESULT);
     let filled = dialogue.fill_results();
     dialogue.event.happen();
-    until(|| dialogue.service.replies.any());
+    dialogue.until_postponed();
     assert_eq!(dialogue.dropped(), 1, "the procedure has ended");
     let waits = (dialogue.phase(), dialogue.waits());
     assert_eq!(waits, (RecordPhase::Running, WaitingFor::ResultRoom));
@@ -529,7 +540,7 @@ fn result_is_refused_if_no_client_acknowledges() {
             dialogue.event.happen();
         } else {
             dialogue.event.happen();
-            until(|| dialogue.service.replies.any());
+            dialogue.until_postponed();
             dialogue.stall_results();
             dialogue.send(PacketKind::Probe, Flags::NONE, 0);
             assert_eq!(dialogue.next().0.kind, PacketKind::HaveCall);
@@ -563,7 +574,7 @@ fn cancelled_reply_does_not_wait_any_more() {
         dialogue.call(LARGE_RESULT);
         let filled = dialogue.fill_results();
         dialogue.event.happen();
-        until(|| dialogue.service.replies.any());
+        dialogue.until_postponed();
         dialogue.send(kind, Flags::NONE, 0);
         assert_eq!(dialogue.phase(), phase);
         dialogue.release_results(filled);
@@ -583,7 +594,7 @@ fn reply_to_a_dead_client_does_not_wait_any_more() {
     dialogue.call(LARGE_RESULT);
     let filled = dialogue.fill_results();
     dialogue.event.happen();
-    until(|| dialogue.service.replies.any());
+    dialogue.until_postponed();
     until(|| {
         dialogue.service.check_callers();
         !dialogue.service.replies.any()
@@ -616,7 +627,7 @@ fn stopped_server_drops_procedures_and_refuses_their_calls() {
     dialogue.call(LARGE_RESULT);
     let filled = dialogue.fill_results();
     dialogue.event.happen();
-    until(|| dialogue.service.replies.any());
+    dialogue.until_postponed();
     dialogue.service.stop_deferred();
     expect_error(&dialogue, Kind::Exhausted);
     dialogue.release_results(filled);
