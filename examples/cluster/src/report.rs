@@ -145,8 +145,7 @@ impl Report {
             let _ = match ended.recovered_s {
                 Some(seconds) => writeln!(
                     text,
-                    "* {}: the cluster served as before {seconds:.1} s after the repair, and {} values were \
-                     lost.",
+                    "* {}: {seconds:.1} s after the repair, all was as before; {} values were lost.",
                     ended.fault, ended.violations
                 ),
                 None => writeln!(text, "* {}: the cluster did NOT serve as before.", ended.fault),
@@ -158,8 +157,7 @@ impl Report {
             if let (Some(middle), Some(last)) = (times.get(times.len() / 2), times.last()) {
                 let _ = writeln!(
                     text,
-                    "* From the begin of a registration in etcd until the pool {what} the server: the median of \
-                     {2} servers is {0} ms, the longest time is {1} ms.",
+                    "* From a registration until the pool {what} the server: median {} ms, longest {} ms ({} times).",
                     milliseconds(*middle),
                     milliseconds(*last),
                     times.len()
@@ -240,7 +238,7 @@ mod tests {
         assert!(markdown.contains(
             "| kill a server | during (5 s) | pool | 2 | 1 | 1.53 | 918 | 7.00 | 1 TimedOut (may have executed) |"
         ), "{markdown}");
-        assert!(markdown.contains("is 2.00 ms"), "{markdown}");
+        assert!(markdown.contains("used the server: median 2.00 ms"), "{markdown}");
         assert!(report.text(Format::Text).contains("kill a server  during (5 s)  store"));
         let json: serde_json::Value = serde_json::from_str(&report.text(Format::Json)).unwrap();
         assert_eq!(json["faults"][0]["windows"][0]["store"]["failed"], 1);
