@@ -6,23 +6,13 @@ mod support;
 use std::sync::{Arc, Mutex, mpsc};
 
 use peregrine::directory::{self, Directory, Offer, Offers};
-use peregrine::{BindOptions, ExportOptions, Kind, Phase, Server, interface};
+use peregrine::{BindOptions, ExportOptions, Kind, Phase, Server};
 use peregrine_etcd::Etcd;
 use serde_json::json;
-use support::{Cable, Cluster, encoded, names_of, offer, servers, signal, until};
-
-#[interface]
-trait Desk {
-    fn number(&self) -> peregrine::Result<u32>;
-}
-
-struct Numbered(u32);
-
-impl Desk for Numbered {
-    fn number(&self) -> peregrine::Result<u32> {
-        Ok(self.0)
-    }
-}
+use support::{
+    Cable, Cluster, Desk, DeskClient, DeskPool, DeskServer, Numbered, encoded, names_of, offer,
+    servers, signal, until,
+};
 
 #[test]
 fn registrations_are_seen_by_other_processes() {
@@ -416,7 +406,8 @@ fn clients_bind_to_known_names_while_the_cluster_is_away() {
     let names: Arc<dyn Directory> = Arc::new(cluster.open("p"));
     let options = ExportOptions::default().networks_only();
     let name = format!("etcd-desk-{}", std::process::id());
-    let server = Server::new().export_with(&name, DeskServer::new(Numbered(7)), options).unwrap();
+    let server =
+        Server::new().export_with(&name, DeskServer::new(Numbered::new(7)), options).unwrap();
     let server = server.listen("127.0.0.1:0").unwrap().advertise("127.0.0.1").unwrap();
     let running = server.register_in(Arc::clone(&names)).spawn().unwrap();
     let options = BindOptions::default().directory(Arc::clone(&names));

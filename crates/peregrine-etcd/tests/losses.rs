@@ -6,23 +6,12 @@ mod support;
 use std::sync::mpsc;
 
 use peregrine::directory::{Directory, Offer, Offers, Standing};
-use peregrine::{ExportOptions, Kind, Phase, Server, interface};
+use peregrine::{ExportOptions, Kind, Phase, Server};
 use peregrine_etcd::Etcd;
 use serde_json::{Value, json};
-use support::{Cable, Cluster, encoded, names_of, offer, servers, signal, until};
-
-#[interface]
-trait Desk {
-    fn number(&self) -> peregrine::Result<u32>;
-}
-
-struct Numbered(u32);
-
-impl Desk for Numbered {
-    fn number(&self) -> peregrine::Result<u32> {
-        Ok(self.0)
-    }
-}
+use support::{
+    Cable, Cluster, DeskServer, Numbered, encoded, names_of, offer, servers, signal, until,
+};
 
 /// Returns whether the cluster has the key of a server of `files`.
 fn has_key(cluster: &Cluster, server: &str) -> bool {
@@ -220,7 +209,8 @@ fn server_does_not_start_while_the_cluster_is_away() {
     let away = "//127.0.0.1:1,127.0.0.1:2/p";
     let options = ExportOptions::default().networks_only();
     let name = format!("etcd-away-{}", std::process::id());
-    let server = Server::new().export_with(&name, DeskServer::new(Numbered(7)), options).unwrap();
+    let server =
+        Server::new().export_with(&name, DeskServer::new(Numbered::new(7)), options).unwrap();
     let server = server.listen("127.0.0.1:0").unwrap().advertise("127.0.0.1").unwrap();
     let error = server.register_in(Etcd::open(away).unwrap()).spawn().map(drop).unwrap_err();
     assert_eq!((error.kind(), error.phase()), (Kind::Unreachable, Phase::Export));

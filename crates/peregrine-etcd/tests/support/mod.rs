@@ -6,7 +6,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,8 +14,35 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use peregrine::directory::{Directory, Offer, Offers};
+use peregrine::interface;
 use peregrine_etcd::Etcd;
 use serde_json::{Value, json};
+
+/// The interface of the servers that these tests register.
+#[interface]
+pub(crate) trait Desk {
+    fn number(&self) -> peregrine::Result<u32>;
+}
+
+/// Answers with its number, and counts its calls.
+pub(crate) struct Numbered(u32, Arc<AtomicU64>);
+
+impl Numbered {
+    pub(crate) fn new(number: u32) -> Self {
+        Self(number, Arc::default())
+    }
+
+    pub(crate) fn calls(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.1)
+    }
+}
+
+impl Desk for Numbered {
+    fn number(&self) -> peregrine::Result<u32> {
+        self.1.fetch_add(1, Ordering::SeqCst);
+        Ok(self.0)
+    }
+}
 
 /// A member of a cluster.
 pub(crate) struct Member {
@@ -245,6 +272,7 @@ pub(crate) fn signal(member: &Member, signal: &str) {
 pub(crate) struct Cable {
     pub(crate) address: SocketAddr,
     is_cut: Arc<AtomicBool>,
+    accepted: Arc<AtomicU64>,
     open: Arc<Mutex<Vec<TcpStream>>>,
 }
 
@@ -253,9 +281,11 @@ impl Cable {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (is_cut, open) = (Arc::new(AtomicBool::new(false)), Arc::<Mutex<Vec<_>>>::default());
-        let (cut, all) = (Arc::clone(&is_cut), Arc::clone(&open));
+        let accepted = Arc::<AtomicU64>::default();
+        let (cut, all, count) = (Arc::clone(&is_cut), Arc::clone(&open), Arc::clone(&accepted));
         thread::spawn(move || {
             for near in listener.incoming().flatten() {
+                count.fetch_add(1, Ordering::SeqCst);
                 if cut.load(Ordering::SeqCst) {
                     continue;
                 }
@@ -272,7 +302,12 @@ impl Cable {
                 all.lock().unwrap().extend([near, far]);
             }
         });
-        Self { address, is_cut, open }
+        Self { address, is_cut, accepted, open }
+    }
+
+    /// Returns how many connections were opened, also while the cable was cut.
+    pub(crate) fn accepted(&self) -> u64 {
+        self.accepted.load(Ordering::SeqCst)
     }
 
     pub(crate) fn cut(&self) {

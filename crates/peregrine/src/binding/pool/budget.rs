@@ -10,24 +10,28 @@ use std::time::Instant;
 use crate::sync::Mutex;
 
 /// How many calls allow one repetition.
-const CALLS: f64 = 5.0;
+const CALLS: u64 = 5;
+
+/// What one repetition costs, in calls. A repetition is counted as a call, too, so it must pay for this count.
+const COST: u64 = CALLS + 1;
 
 /// The repetitions that are allowed in each second, however few calls there are.
 const PER_SECOND: f64 = 10.0;
 
 /// The largest number of repetitions that a pool saves.
-const SAVED_MAX: f64 = 100.0;
+const SAVED_MAX: u64 = 100;
 
 /// How many calls a pool may repeat.
 pub(super) struct Budget {
-    /// The number of calls that were made.
+    /// The number of calls that were made, with their repetitions.
     calls: AtomicU64,
     saved: Mutex<Saved>,
 }
 
 /// The repetitions that a pool has saved.
 struct Saved {
-    repetitions: f64,
+    /// What is saved, in calls. [`COST`] of them allow a repetition.
+    credit: f64,
     /// The calls and the moment up to which they were counted.
     calls: u64,
     at: Instant,
@@ -35,27 +39,28 @@ struct Saved {
 
 impl Budget {
     pub(super) fn new(now: Instant) -> Self {
-        let saved = Saved { repetitions: SAVED_MAX, calls: 0, at: now };
+        let saved = Saved { credit: (SAVED_MAX * COST) as f64, calls: 0, at: now };
         Self { calls: AtomicU64::new(0), saved: Mutex::new(saved) }
     }
 
-    /// Counts calls that are made.
+    /// Counts calls that are made. A repetition counts, too.
     #[cold]
     pub(super) fn made(&self, calls: u64) {
         self.calls.fetch_add(calls, Ordering::Relaxed);
     }
 
-    /// Returns whether a call may be repeated now, and counts the repetition.
+    /// Returns whether a call may be repeated now, and pays for the repetition.
     #[cold]
     pub(super) fn allows(&self, now: Instant) -> bool {
+        let cost = COST as f64;
         let mut saved = self.saved.lock();
         let calls = self.calls.load(Ordering::Relaxed).max(saved.calls);
         let seconds = now.saturating_duration_since(saved.at).as_secs_f64();
-        let new = (calls - saved.calls) as f64 / CALLS + seconds * PER_SECOND;
-        let repetitions = (saved.repetitions + new).min(SAVED_MAX);
-        let allows = repetitions >= 1.0;
-        let repetitions = if allows { repetitions - 1.0 } else { repetitions };
-        *saved = Saved { repetitions, calls, at: now.max(saved.at) };
+        let new = (calls - saved.calls) as f64 + seconds * PER_SECOND * cost;
+        let credit = (saved.credit + new).min(SAVED_MAX as f64 * cost);
+        let allows = credit >= cost;
+        let credit = if allows { credit - cost } else { credit };
+        *saved = Saved { credit, calls, at: now.max(saved.at) };
         allows
     }
 }
@@ -76,10 +81,14 @@ mod tests {
         let budget = Budget::new(now);
         assert_eq!(allowed(&budget, now), 100, "what is saved at the start");
         assert_eq!(allowed(&budget, now), 0);
-        budget.made(64);
-        assert_eq!(allowed(&budget, now), 12);
-        budget.made(1);
-        assert_eq!(allowed(&budget, now), 1, "parts of a repetition are kept");
+        // Each repetition is counted as a call, as the pool does.
+        let repeated = |calls: u64| {
+            budget.made(calls);
+            (0..1000).take_while(|_| budget.allows(now).then(|| budget.made(1)).is_some()).count()
+        };
+        assert_eq!(repeated(64), 12);
+        assert_eq!(repeated(2), 1, "parts of a repetition are kept");
+        assert_eq!(repeated(199), 39);
     }
 
     #[test]

@@ -1,0 +1,183 @@
+//! Tests pools whose servers are registered in a cluster of etcd, while the cluster fails and calls go on.
+//! Without the program `etcd`, the tests are skipped.
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use peregrine::directory::Directory;
+use peregrine::{Balance, BindOptions, ExportOptions, PoolServer, PoolStanding, Running, Server};
+use peregrine_etcd::Etcd;
+use support::{Cable, Cluster, Desk, DeskPool, DeskServer, Numbered, until};
+
+/// The number of servers of a service.
+const SERVERS: usize = 4;
+
+/// A service whose servers reach the cluster through a cable each, and a pool of them.
+struct Service {
+    /// How many calls each server has executed.
+    ran: Vec<Arc<AtomicU64>>,
+    cables: Vec<Cable>,
+    running: Vec<Running>,
+    pool: DeskPool,
+}
+
+impl Service {
+    fn start(cluster: &Cluster, name: &str) -> Self {
+        let desks: Vec<_> = (0..SERVERS as u32).map(Numbered::new).collect();
+        let ran = desks.iter().map(Numbered::calls).collect();
+        let cables: Vec<_> = (0..SERVERS).map(|_| Cable::to(cluster.0[0].client)).collect();
+        let started = cables.iter().zip(desks).map(|(cable, desk)| {
+            let own = Etcd::open(&format!("//{}/p?lease_s=2", cable.address)).unwrap();
+            let options = ExportOptions::default().networks_only();
+            let server = Server::new().export_with(name, DeskServer::new(desk), options).unwrap();
+            let server = server.listen("127.0.0.1:0").unwrap().advertise("127.0.0.1").unwrap();
+            server.register_in(Arc::new(own)).spawn().unwrap()
+        });
+        let running = started.collect();
+        let options = BindOptions::default()
+            .directory(Arc::new(cluster.open("p")))
+            .balance(Balance::RoundRobin)
+            .wait_for(Duration::from_secs(60));
+        let pool = DeskPool::bind_with(name, &options).unwrap();
+        let service = Self { ran, cables, running, pool };
+        service.until_used(SERVERS);
+        service
+    }
+
+    /// Waits until the pool knows and uses this number of servers.
+    fn until_used(&self, count: usize) {
+        until("the pool uses these servers", || {
+            let servers = self.pool.servers();
+            let is_used = |one: &PoolServer| one.standing == PoolStanding::Used;
+            servers.len() == count && servers.iter().all(is_used)
+        });
+    }
+
+    /// Waits until each of these servers has executed more calls.
+    fn until_called(&self, servers: core::ops::Range<usize>) {
+        for server in servers {
+            let before = self.ran[server].load(Ordering::SeqCst);
+            until("the server is called", || self.ran[server].load(Ordering::SeqCst) > before);
+        }
+    }
+
+    /// Calls the pool from two threads while `meanwhile` runs. Not one call may fail or run twice.
+    fn call_while(&self, meanwhile: impl FnOnce() + Send) {
+        let stop = AtomicBool::new(false);
+        let total = || self.ran.iter().map(|one| one.load(Ordering::SeqCst)).sum::<u64>();
+        let before = total();
+        thread::scope(|scope| {
+            let call = || {
+                let mut calls = 0;
+                while !stop.load(Ordering::SeqCst) {
+                    self.pool.number().expect("each call succeeds");
+                    calls += 1;
+                    thread::sleep(Duration::from_millis(1));
+                }
+                calls
+            };
+            let callers = [scope.spawn(call), scope.spawn(call)];
+            // If `meanwhile` panics, the callers must end, too.
+            let ended = scope.spawn(meanwhile).join();
+            stop.store(true, Ordering::SeqCst);
+            let calls: u64 = callers.into_iter().map(|one| one.join().unwrap()).sum();
+            ended.unwrap();
+            assert!(calls > 0);
+            assert_eq!(total() - before, calls, "each call was executed once");
+        });
+    }
+
+    fn stop(self) {
+        self.running.into_iter().for_each(Running::stop);
+    }
+}
+
+#[test]
+fn cluster_that_loses_all_its_data_disturbs_no_call() {
+    let Some(mut cluster) = Cluster::start(1) else { return };
+    let service = Service::start(&cluster, "anew");
+    service.call_while(|| {
+        for _ in 0..2 {
+            cluster.begin_anew();
+            service.until_called(0..SERVERS);
+            let names = cluster.open("p");
+            until("all servers have registered again", || {
+                names.look_up("anew").is_ok_and(|known| known.servers.len() == SERVERS)
+            });
+            service.until_used(SERVERS);
+            service.until_called(0..SERVERS);
+        }
+    });
+    assert!(service.running.iter().all(|one| one.registration_problems().is_empty()));
+    service.stop();
+}
+
+/// Half of the servers cannot reach the cluster, but clients reach all of them. The pool leaves the half whose
+/// registrations end, and loses no call by this.
+#[test]
+fn servers_that_only_the_cluster_does_not_reach_lose_no_call() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    let service = Service::start(&cluster, "half");
+    let half = SERVERS / 2;
+    service.call_while(|| {
+        service.cables[half..].iter().for_each(Cable::cut);
+        service.until_used(half);
+        service.until_called(0..half);
+        service.cables[half..].iter().for_each(Cable::mend);
+        service.until_used(SERVERS);
+        service.until_called(0..SERVERS);
+    });
+    service.stop();
+}
+
+/// Many clients lose the cluster at the same time. They must not come back at the same time, and each of them
+/// needs only a few requests.
+#[test]
+fn clients_come_back_one_after_the_other() {
+    /// Enough clients to be a crowd.
+    const CLIENTS: u64 = 32;
+    let Some(cluster) = Cluster::start(1) else { return };
+    let cables: Vec<_> = (0..CLIENTS).map(|_| Cable::to(cluster.0[0].client)).collect();
+    let open = |cable: &Cable| Etcd::open(&format!("//{}/p", cable.address)).unwrap();
+    let clients: Vec<_> = cables.iter().map(open).collect();
+    let follow = |client: &Etcd| client.watch("files", Box::new(|_| ())).unwrap();
+    let watches: Vec<_> = clients.iter().map(follow).collect();
+    let is_away = |client: &Etcd| client.look_up("files").unwrap().age.is_some();
+    until("all clients have read the names", || !clients.iter().any(is_away));
+    let methods = ["Range", "Watch"];
+    let before = methods.map(|method| cluster.requests(method));
+    let accepted = || cables.iter().map(Cable::accepted).collect::<Vec<_>>();
+    cables.iter().for_each(Cable::cut);
+    until("all clients notice the loss", || clients.iter().all(is_away));
+    let (begun, tried) = (Instant::now(), accepted());
+    thread::sleep(Duration::from_secs(5));
+    let (outage, attempts) = (begun.elapsed().as_secs(), accepted());
+    let (begun, mut back) = (Instant::now(), Vec::new());
+    cables.iter().for_each(Cable::mend);
+    until("all clients are back", || {
+        let count = clients.iter().filter(|one| !is_away(one)).count();
+        back.resize(count, begun.elapsed());
+        count as u64 == CLIENTS
+    });
+    // After a failure, a client waits for a second or longer, and an attempt needs few connections.
+    for (before, after) in tried.iter().zip(&attempts) {
+        assert!(after - before <= 3 * (outage + 1), "{before} to {after} in {outage} s");
+    }
+    // The count of the names is compared within ten seconds, also once before the loss.
+    let [ranges, requests] = methods.map(|method| cluster.requests(method));
+    assert_eq!(requests - before[1], CLIENTS, "one watch for each client");
+    assert!(ranges - before[0] <= 3 * CLIENTS, "{} reads", ranges - before[0]);
+    let millis = |at: usize| back[at].as_millis();
+    let (first, middle, last) = (millis(0), millis(back.len() / 2), millis(back.len() - 1));
+    let tries: u64 = attempts.iter().zip(&tried).map(|(after, before)| after - before).sum();
+    println!(
+        "{CLIENTS} clients: {tries} attempts in {outage} s; back after {first}, {middle} and {last} ms \
+         (first, middle, last), with {} reads",
+        ranges - before[0]
+    );
+    drop(watches);
+}
