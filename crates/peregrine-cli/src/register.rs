@@ -105,9 +105,9 @@ pub(crate) fn report(
     }
     match known {
         Some(problem) => output::note(format_args!(
-            "the directory does not know `{name}` now, and is tried again: {problem}"
+            "`{name}` is not registered now; trying again until it is: {problem}"
         )),
-        None => output::note(format_args!("the directory knows `{name}` again")),
+        None => output::note(format_args!("`{name}` is registered again")),
     }
     Ok(())
 }

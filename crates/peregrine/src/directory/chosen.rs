@@ -126,10 +126,10 @@ pub fn open(text: &str) -> Result<Arc<dyn Directory>, CallError> {
 
 fn open_new(text: &str) -> Result<Arc<dyn Directory>, CallError> {
     let wrong = |text| CallError::not_executed(Kind::BadName, Phase::Resolve, text);
-    let (scheme, rest) = text
-        .split_once(':')
-        .filter(|(_, rest)| !rest.is_empty())
-        .ok_or_else(|| wrong(format!("`{}` is no directory: write SCHEME:WHERE", shown(text))))?;
+    let (scheme, rest) =
+        text.split_once(':').filter(|(_, rest)| !rest.is_empty()).ok_or_else(|| {
+            wrong(format!("`{}` does not name a directory: write SCHEME:WHERE", shown(text)))
+        })?;
     let added = || SCHEMES.iter().map_while(OnceLock::get);
     match scheme {
         "hosts" => return Ok(Arc::new(Hosts::required(rest.into()))),
@@ -142,7 +142,7 @@ fn open_new(text: &str) -> Result<Arc<dyn Directory>, CallError> {
     }
     let own = if cfg!(feature = "json") { "file, hosts" } else { "hosts" };
     let known: String = added().map(|known| format!(", {}", known.0)).collect();
-    let text = format!("`{}`: this program knows the directories {own}{known}", shown(text));
+    let text = format!("`{}`: the directories of this program are {own}{known}", shown(text));
     Err(wrong(text).with_advice(NO_SCHEME))
 }
 
@@ -157,7 +157,7 @@ fn shown(text: &str) -> String {
 
 /// The advice for a directory that this program does not know.
 const NO_SCHEME: &str = "write one of these in front of the colon, or use a program that was built with this \
-     directory, such as `peregrine`";
+     kind of directory, such as `peregrine`";
 
 /// Returns the directory that the environment selects: that of `$PEREGRINE_DIRECTORY`, or else the [hosts
 /// files](Hosts::of_environment). A program that has more rights than its user ignores the variable.
