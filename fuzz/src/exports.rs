@@ -21,7 +21,9 @@ pub fn run(bytes: &[u8]) {
     }
 }
 
-/// Imports and exports a file, and imports the result. Panics if this fails or changes the text.
+/// Imports and exports a file, and imports the result. Panics if this fails or changes a definition. The order
+/// of the definitions may change: the import has the type of an inline struct after the union that contains it,
+/// and in a file for C the type is first.
 fn is_stable(file: &str, system: System) {
     let import = |text: &str| {
         let imported = match system {
@@ -35,5 +37,13 @@ fn is_stable(file: &str, system: System) {
         Ok(exported) => exported.text,
         Err(error) => panic!("{error}\n{rust}\n{file}"),
     };
-    assert_eq!(import(&again), rust, "{again}\n{file}");
+    let again_in_rust = import(&again);
+    assert_eq!(definitions(&again_in_rust), definitions(&rust), "{again}\n{file}");
+}
+
+/// Returns the parts of a text that empty lines separate, in an order that depends on nothing else.
+fn definitions(rust: &str) -> Vec<&str> {
+    let mut parts: Vec<_> = rust.split("\n\n").map(str::trim).collect();
+    parts.sort_unstable();
+    parts
 }

@@ -16,8 +16,8 @@ use crate::screen::Screen;
 use crate::servers::{joined, stale};
 use crate::stat::{interruptible, is_ended};
 
-/// The interval at which the directory is read with `--watch`. Directories that follow a cluster answer from
-/// memory, and a tree of files is watched by reading, too.
+/// The interval at which the directory is read with `--watch`. Directories in etcd answer from memory, and a
+/// tree of files is watched by reading, too. A name service is asked by one call for each name.
 const EVERY: Duration = Duration::from_millis(500);
 /// The interval at which the command checks whether a signal or a key ends it.
 const CHECK: Duration = Duration::from_millis(20);

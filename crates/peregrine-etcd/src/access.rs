@@ -13,6 +13,7 @@
 //! of TLS when no member answers, and the password when the cluster wants it.
 
 use core::fmt;
+use core::net::IpAddr;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read as _;
@@ -71,8 +72,12 @@ impl fmt::Debug for Password {
 
 impl Access {
     /// Returns what the options of a directory say, and the environment about what they leave open.
+    ///
+    /// # Errors
+    /// If something is missing, or a password would cross a network in a form that others can read.
     pub(crate) fn new(
         options: Options,
+        members: &[String],
         environment: impl Fn(&str) -> Option<OsString>,
     ) -> Result<Self, CallError> {
         let variable = |name: &str| environment(&format!("PEREGRINE_ETCD_{name}"));
@@ -105,6 +110,7 @@ impl Access {
                 ));
             }
         };
+        let trusts_network = options.trusts_network;
         let user = options.user.map_or_else(|| text("USER"), |user| Ok(Some(user)))?;
         let login =
             match user {
@@ -122,8 +128,24 @@ impl Access {
                     Some(Login { user, password })
                 }
             };
+        if let (None, Some(login), false) = (&tls, &login, trusts_network)
+            && let Some(far) = members.iter().find(|member| !is_on_this_machine(member))
+        {
+            return Err(wrong(&format!(
+                "etcd: the password of `{}` would not be encrypted on the way to {far}: set `ca` or \
+                 $PEREGRINE_ETCD_CA to the CA of the members, or `trust_network=true` if the network is trusted",
+                login.user
+            )));
+        }
         Ok(Self { tls, login })
     }
+}
+
+/// Returns whether a host with a port is this machine, so that no network is used.
+fn is_on_this_machine(member: &str) -> bool {
+    let host = member.rsplit_once(':').map_or(member, |(host, _)| host);
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }
 
 impl Login {
@@ -210,13 +232,14 @@ mod tests {
             key: path("key"),
             user: given("user"),
             password_file: path("password_file"),
+            trusts_network: false,
         };
         let environment = |name: &str| {
             let found =
                 variables.iter().find(|variable| name == format!("PEREGRINE_ETCD_{}", variable.0));
             found.map(|variable| OsString::from(variable.1))
         };
-        Access::new(options, environment).map_err(|error| error.to_string())
+        Access::new(options, &[], environment).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -236,6 +259,28 @@ mod tests {
         ] {
             let error = access(options, variables).unwrap_err();
             assert!(error.contains(what), "{error}");
+        }
+    }
+
+    #[test]
+    fn password_crosses_no_network_without_tls_unless_this_is_wanted() {
+        let access = |members: &[&str], ca: Option<&str>, trusts_network| {
+            let members: Vec<_> = members.iter().map(ToString::to_string).collect();
+            let (user, ca) = (Some("u".to_owned()), ca.map(PathBuf::from));
+            let options = Options { user, ca, trusts_network, ..Options::default() };
+            let password =
+                |name: &str| (name == "PEREGRINE_ETCD_PASSWORD").then(|| "secret".into());
+            Access::new(options, &members, password).map_err(|error| error.to_string())
+        };
+        let near = ["localhost:2379", "127.0.0.2:1", "[::1]:2379"];
+        assert!(access(&near, None, false).is_ok());
+        for far in ["etcd1:2379", "192.0.2.1:2379", "[2001:db8::1]:2379", "localhost.example:1"] {
+            let both = [near[0], far];
+            let error = access(&both, None, false).unwrap_err();
+            assert!(error.contains(far) && error.contains("not be encrypted"), "{error}");
+            assert!(!error.contains("secret"));
+            assert!(access(&both, None, true).is_ok());
+            assert!(access(&both, Some("ca.pem"), false).is_ok());
         }
     }
 

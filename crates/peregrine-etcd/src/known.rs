@@ -186,8 +186,12 @@ impl Known {
         }
     }
 
-    /// Returns whether an answer with the number of all keys, as of the known revision, fits what is known.
+    /// Returns whether an answer with the number of all keys, as of the known revision, fits what is known. If
+    /// keys were left out, the number says nothing.
     pub(crate) fn fits_count(&self, answer: &Value) -> bool {
+        if !self.is_whole() {
+            return true;
+        }
         let all = self.names.values().flat_map(BTreeMap::values);
         let own = all.filter(|entry| entry.kept.is_none()).count() + self.ignored;
         number(answer.get("count")).unwrap_or_default() == own as i64
@@ -651,6 +655,16 @@ mod tests {
     }
 
     #[test]
+    fn number_of_keys_says_nothing_if_keys_were_left_out() {
+        let mut known = known();
+        replace(&mut known, &json!({ "header": { "revision": "4" }, "kvs": [] }), now());
+        let fits = |known: &Known| known.fits_count(&json!({ "count": "7" }));
+        assert!(!fits(&known));
+        known.leave_out(7);
+        assert!(fits(&known));
+    }
+
+    #[test]
     fn odd_keys_are_counted() {
         let odd = |version: &str, kind: &str| {
             let pair = json!({ "key": "/w==", "value": "", "version": version });
@@ -665,7 +679,7 @@ mod tests {
         ];
         replace(&mut known, &json!({ "header": { "revision": "4" }, "kvs": pairs }), now());
         let fits = |known: &Known, count: &str| known.fits_count(&json!({ "count": count }));
-        assert!(fits(&known, "4"));
+        assert!(fits(&known, "4") && !fits(&known, "5"));
         for (event, count) in [
             (odd("1", "PUT"), "5"),
             (odd("2", "PUT"), "5"),

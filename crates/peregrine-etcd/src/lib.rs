@@ -50,6 +50,7 @@
 //! | `USER@` in front of the hosts | `PEREGRINE_ETCD_USER` | the user of etcd |
 //! | `password_file` | `PEREGRINE_ETCD_PASSWORD_FILE` | the file that contains the password |
 //! | | `PEREGRINE_ETCD_PASSWORD` | the password itself, if there is no such file |
+//! | `trust_network=true` | | allows a password without TLS to members on other machines |
 //! | `lease_s` | | the lease of servers in seconds |
 //! | `grace_s` | | the grace time in seconds |
 //!
@@ -119,7 +120,7 @@ impl Etcd {
     /// If the text is not valid, a file of TLS cannot be used, or no thread can be started.
     pub fn open(text: &str) -> Result<Self, CallError> {
         let (place, options) = Place::read(text)?;
-        let access = Access::new(options, directory::trusted_variable)?;
+        let access = Access::new(options, &place.members, directory::trusted_variable)?;
         let gateway = Gateway::new(&place.members, access).map_err(|why| wrong(&why))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(no_thread)?;

@@ -40,6 +40,8 @@ pub(crate) struct Options {
     pub(crate) key: Option<PathBuf>,
     pub(crate) user: Option<String>,
     pub(crate) password_file: Option<PathBuf>,
+    /// Whether a password may cross the network without TLS.
+    pub(crate) trusts_network: bool,
 }
 
 /// Returns the error for a text that is not valid. `text` contains no password: see [`Place::read`].
@@ -108,6 +110,8 @@ impl Place {
                 "cert" => options.cert = path(),
                 "key" => options.key = path(),
                 "password_file" => options.password_file = path(),
+                "trust_network" if value == "true" => options.trusts_network = true,
+                "trust_network" => return Err(wrong("`trust_network` can only be `true`")),
                 "lease_s" => lease = seconds()?,
                 "grace_s" => grace = Some(seconds()?),
                 "password" => {
@@ -174,8 +178,7 @@ mod tests {
 
     #[test]
     fn options_are_read() {
-        let text =
-            "//me@a/p?ca=/c/a%26b&cert=c.pem&key=k.pem&password_file=/p&lease_s=3&grace_s=60";
+        let text = "//me@a/p?ca=/c/a%26b&cert=c.pem&key=k.pem&password_file=/p&lease_s=3&grace_s=60&trust_network=true";
         let (place, options) = Place::read(text).unwrap();
         assert_eq!((place.lease, place.grace), (Duration::from_secs(3), Duration::from_secs(60)));
         let path = |text: &str| Some(PathBuf::from(text));
@@ -185,6 +188,7 @@ mod tests {
             key: path("k.pem"),
             user: Some("me".to_owned()),
             password_file: path("/p"),
+            trusts_network: true,
         };
         assert_eq!(options, expected);
         let (place, options) = Place::read("//a").unwrap();
@@ -211,6 +215,7 @@ mod tests {
             ("//a?ca=%FF", "an option has no value"),
             ("//a?lease_s=0", "a time is not a number of seconds"),
             ("//a?lease=5", "an option is not known"),
+            ("//a?trust_network=no", "`trust_network` can only be `true`"),
         ] {
             let error = Place::read(text).unwrap_err();
             assert_eq!((error.kind(), error.phase()), (Kind::BadName, Phase::Resolve));

@@ -3,6 +3,9 @@
 
 mod support;
 
+use std::collections::VecDeque;
+use std::io::{BufRead as _, BufReader, Lines};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -132,6 +135,117 @@ fn servers_that_only_the_cluster_does_not_reach_lose_no_call() {
         service.until_called(0..SERVERS);
     });
     service.stop();
+}
+
+/// The variable that makes [`child`] a server: the text of the directory.
+const DIRECTORY: &str = "PEREGRINE_TEST_DIRECTORY";
+
+/// Runs a server process. In the test run itself the variable is missing, and this function does nothing.
+#[test]
+fn child() {
+    let Ok(text) = std::env::var(DIRECTORY) else { return };
+    let desk = Numbered::new(std::process::id());
+    let calls = desk.calls();
+    let options = ExportOptions::default().networks_only();
+    let server = Server::new().export_with("rolling", DeskServer::new(desk), options).unwrap();
+    let server = server.listen("127.0.0.1:0").unwrap().advertise("127.0.0.1").unwrap();
+    let server = server.register_in(Arc::new(Etcd::open(&text).unwrap())).stop_on_signals();
+    let running = server.spawn().unwrap();
+    println!("\nready");
+    running.wait();
+    println!("\nran {}", calls.load(Ordering::SeqCst));
+}
+
+/// A server process. It is killed when this value is dropped.
+struct Process {
+    child: Child,
+    output: Lines<BufReader<ChildStdout>>,
+}
+
+impl Process {
+    fn start(text: &str) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "child", "--nocapture"]).env(DIRECTORY, text);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut process = Self { child, output };
+        process.next("ready");
+        process
+    }
+
+    /// Waits for the next line that begins with this text. Returns the rest of the line.
+    fn next(&mut self, begin: &str) -> String {
+        let mut lines = self.output.by_ref().map(Result::unwrap);
+        lines.find_map(|line| line.strip_prefix(begin).map(str::to_owned)).expect(begin)
+    }
+
+    /// Ends the process as a supervisor does. Returns how many calls it has executed.
+    fn end(&mut self) -> u64 {
+        let process = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &process]).status().unwrap().success());
+        let ran = self.next("ran ").parse().unwrap();
+        assert!(self.child.wait().unwrap().success());
+        ran
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Ten server processes are replaced one by one, under eight loaded clients. Not one call fails, and none runs
+/// twice.
+#[test]
+fn all_server_processes_are_replaced_and_no_call_notices() {
+    const COUNT: usize = 10;
+    let Some(cluster) = Cluster::start(3) else { return };
+    let text = cluster.text("p");
+    let start = |_| Process::start(&text);
+    let mut servers: VecDeque<_> = (0..COUNT).map(start).collect();
+    let names: Arc<dyn Directory> = Arc::new(cluster.open("p"));
+    let options = BindOptions::default().directory(Arc::clone(&names)).balance(Balance::RoundRobin);
+    until("all servers are known", || {
+        names.look_up("rolling").is_ok_and(|known| known.servers.len() == COUNT)
+    });
+    let pools: Vec<_> = (0..8).map(|_| DeskPool::bind_with("rolling", &options).unwrap()).collect();
+    let all_use = |count| {
+        let is_used = |one: &PoolServer| one.standing == PoolStanding::Used;
+        let uses = |pool: &DeskPool| {
+            let servers = pool.servers();
+            servers.len() == count && servers.iter().all(is_used)
+        };
+        until("the pools use these servers", || pools.iter().all(uses));
+    };
+    all_use(COUNT);
+    let (stop, made) = (AtomicBool::new(false), AtomicU64::new(0));
+    let mut executed = 0;
+    thread::scope(|scope| {
+        let call = |pool: &DeskPool| {
+            while !stop.load(Ordering::SeqCst) {
+                pool.number().expect("each call succeeds");
+                made.fetch_add(1, Ordering::SeqCst);
+                thread::sleep(Duration::from_micros(200));
+            }
+        };
+        let callers: Vec<_> = pools.iter().map(|pool| scope.spawn(move || call(pool))).collect();
+        let replaced = scope.spawn(|| {
+            for number in 0..COUNT {
+                servers.push_back(start(number));
+                all_use(COUNT + 1);
+                executed += servers.pop_front().unwrap().end();
+                all_use(COUNT);
+            }
+        });
+        let replaced = replaced.join();
+        stop.store(true, Ordering::SeqCst);
+        let called: Vec<_> = callers.into_iter().map(thread::ScopedJoinHandle::join).collect();
+        assert!(replaced.is_ok() && called.iter().all(Result::is_ok));
+    });
+    executed += servers.iter_mut().map(Process::end).sum::<u64>();
+    assert_eq!(executed, made.load(Ordering::SeqCst), "each call was executed once");
 }
 
 /// Many clients lose the cluster at the same time. They must not come back at the same time, and each of them

@@ -17,8 +17,11 @@ use crate::interface::{Lookup, LookupClient, NAME, NamesError};
 pub(crate) const HOPS: &str = "peregrine-name-services";
 /// How long the name service may take for an answer.
 const LIMIT: Duration = Duration::from_secs(5);
-/// How long a name service that has not answered is not asked for what is known.
+/// How long a name service that has not answered is not asked for what is known, at least.
 const PAUSE: Duration = Duration::from_secs(1);
+/// How many times longer than the question without an answer the pause is. Most look-ups of known names thus
+/// take no time, also if the name service is silent without refusing anything.
+const PAUSE_FACTOR: u32 = 4;
 /// The maximum number of names of which the last answer is kept.
 const KNOWN_MAX: usize = 4096;
 /// The maximum number of names that are listed.
@@ -79,8 +82,14 @@ pub(crate) struct State {
     known: HashMap<String, (Offers, Instant)>,
     names: Option<Vec<String>>,
     is_unordered: bool,
-    /// When the name service did not answer, and why.
-    silent: Option<(Instant, String)>,
+    silent: Option<Silence>,
+}
+
+/// The name service did not answer.
+struct Silence {
+    /// Until when it is not asked for what is known.
+    until: Instant,
+    why: String,
 }
 
 impl fmt::Debug for Names {
@@ -128,6 +137,7 @@ impl Names {
         &self,
         ask: impl FnOnce(&LookupClient) -> Result<T, NamesError>,
     ) -> Result<T, CallError> {
+        let begun = Instant::now();
         let made = self.client().map_err(NamesError::from).and_then(|client| ask(&client));
         let mut state = self.state();
         let error = match made {
@@ -137,8 +147,13 @@ impl Names {
             }
             Err(error) => error,
         };
-        let NamesError::Call(error) = error else { return Err(error.into_call_error()) };
-        state.silent = Some((Instant::now(), error.chain()));
+        let NamesError::Call(error) = error else {
+            state.silent = None;
+            return Err(error.into_call_error());
+        };
+        let now = Instant::now();
+        let pause = PAUSE.max(now.saturating_duration_since(begun) * PAUSE_FACTOR);
+        state.silent = Some(Silence { until: now + pause, why: error.chain() });
         // A new binding may do better, for example in a forked child.
         let ended = state.client.take();
         drop(state);
@@ -146,11 +161,18 @@ impl Names {
         Err(error)
     }
 
-    /// Returns why the name service should not be asked now: it did not answer just before.
+    /// Returns why the name service should not be asked now: it did not answer, or another thread finds out
+    /// whether it answers again.
     fn silence(&self) -> Option<String> {
-        let state = self.state();
-        let silent = state.silent.as_ref().filter(|(since, _)| since.elapsed() < PAUSE);
-        silent.map(|(_, why)| why.clone())
+        let mut state = self.state();
+        let silence = state.silent.as_mut()?;
+        let now = Instant::now();
+        if now < silence.until {
+            return Some(silence.why.clone());
+        }
+        // This thread asks. It notes the result earlier than that.
+        silence.until = now + 2 * LIMIT;
+        None
     }
 
     /// Returns the last answer, with its age.
@@ -172,6 +194,7 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 /// Keeps an answer about a name.
 pub(crate) fn keep(state: &Mutex<State>, name: &str, offers: &Offers, is_ordered: bool) {
     let mut state = lock(state);
+    state.silent = None;
     state.is_unordered = !is_ordered;
     if state.known.len() >= KNOWN_MAX && !state.known.contains_key(name) {
         let oldest = state.known.iter().min_by_key(|(_, (_, at))| *at);

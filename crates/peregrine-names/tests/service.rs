@@ -2,14 +2,15 @@
 
 mod support;
 
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::channel;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use peregrine::directory::{self, Directory, Offer, Tree};
 use peregrine::interface::Described;
-use peregrine::{CallError, Executed, ExportOptions, Kind, Server, interface};
+use peregrine::{BindOptions, CallError, Executed, ExportOptions, Kind, Server, interface};
 use peregrine_names::{Lookup, NameService, Names};
 use support::{
     Counter, LIMIT, Role, ShopServer, Table, client, failed, role, role_words, serve, service,
@@ -334,7 +335,7 @@ fn time_of_a_call_is_bounded_by_the_limit_of_the_service() {
     let (_shop, address) = shop("tcp:127.0.0.1:0", &Counter::default());
     table.set("shop", &[&address]);
     let (_running, [_, tcp, _]) = serve(service(&table).time(Duration::from_millis(300)));
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     let patient = client(&tcp).with_timeout(LIMIT);
     let (kind, executed, text) = failed(patient.call("shop", "wait", "{}"));
     assert_eq!((kind, executed), (Kind::TimedOut, Executed::Maybe), "{text}");
@@ -590,6 +591,51 @@ fn directory_over_a_name_service_follows_changes_and_remembers() {
         until("the answer is new", || names.look_up(name).unwrap().age.is_none());
         drop((watch, standing));
     }
+}
+
+/// The host of a name service may be cut off, so that nothing is refused and each question waits.
+#[test]
+fn silent_name_service_is_asked_by_one_look_up_at_a_time() {
+    let table = Table::default();
+    table.set("shop", &["shop@192.0.2.1:7000"]);
+    let (running, [_, tcp, _]) = serve(service(&table));
+    let options = BindOptions::default().bind_timeout(Duration::from_millis(300));
+    let names = Names::at(&tcp, options).unwrap();
+    assert_eq!(names.look_up("shop").unwrap().age, None);
+    let place = tcp.rsplit_once('@').unwrap().1.to_owned();
+    running.stop();
+    let mut hole = None;
+    until("the place is free", || {
+        hole = TcpListener::bind(&place).ok();
+        hole.is_some()
+    });
+    let asked = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&asked);
+    let hole = hole.unwrap();
+    // Accepts connections, and never answers. It ends with the process.
+    std::thread::spawn(move || {
+        let mut open = Vec::new();
+        for connection in hole.incoming() {
+            count.fetch_add(1, Ordering::SeqCst);
+            open.push(connection);
+        }
+    });
+    let is_old = || names.look_up("shop").unwrap().age.is_some();
+    assert!(is_old());
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
+    std::thread::scope(|scope| {
+        // After a pause, one look-up asks again.
+        scope.spawn(|| until("a look-up asks", || is_old() && asked.load(Ordering::SeqCst) > 1));
+        until("a look-up asks", || asked.load(Ordering::SeqCst) > 1);
+        let begun = Instant::now();
+        for _ in 0..20 {
+            assert!(is_old());
+        }
+        // On a very slow machine, the pause may be over once more.
+        let most = 2 + begun.elapsed().as_secs() as u32;
+        let asked = asked.load(Ordering::SeqCst);
+        assert!(asked <= most, "{asked} questions, at most {most}");
+    });
 }
 
 #[test]

@@ -292,7 +292,10 @@ fn environment_chooses_the_directory() {
     let mut client = start("client", dir.path(), directory.path());
     assert_eq!(client.until("number "), "5");
     let error = client.until("error ");
-    assert!(error.contains("$PEREGRINE_DIRECTORY: `nis:domain`: this program knows"), "{error}");
+    assert!(
+        error.contains("$PEREGRINE_DIRECTORY: `nis:domain`: the directories of this program are"),
+        "{error}"
+    );
 }
 
 #[test]

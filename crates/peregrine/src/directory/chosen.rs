@@ -204,10 +204,10 @@ mod tests {
     #[test]
     fn unknown_directories_are_refused_with_the_known_ones() {
         for (text, what) in [
-            ("files", "`files` is no directory"),
-            ("hosts:", "`hosts:` is no directory"),
-            ("nis:domain", "`nis:domain`: this program knows the directories "),
-            ("nis://me:secret@host", "`nis://...@host`: this program knows the directories "),
+            ("files", "`files` does not name a directory"),
+            ("hosts:", "`hosts:` does not name a directory"),
+            ("nis:domain", "`nis:domain`: the directories of this program are "),
+            ("nis://me:secret@host", "`nis://...@host`: the directories of this program are "),
         ] {
             let error = open(text).unwrap_err();
             assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");

@@ -225,8 +225,9 @@ fn result_of_cluster() -> String {
 
 const AFTER_CLUSTER: &str = "
 While a server is silent, a get of the store that asks it first waits 50 ms and then asks the third
-place. That is the 53 ms. A call of the pool that was already sent to that server fails at its limit
-of one second. The pool avoids the server until it answers again.
+place. That is the 53 ms. A call of the pool that has chosen that server fails at its limit of one
+second. It was not executed: the client first asks a server that has been silent whether it is
+there, and sends the call only then. The pool sends few calls to this server until it answers.
 ";
 
 /// The end of the document.

@@ -2,7 +2,8 @@
 //!
 //! A pool knows its own calls exactly, but not those of other clients. One thread of the process asks each
 //! server that a pool uses, about twice a second, and only while the pool makes calls. A server that does not
-//! answer in time counts as busy, and one that discloses nothing is not asked again.
+//! answer in time counts as busy. It is asked less and less often, because the others are asked after it. One
+//! that discloses nothing is not asked again.
 
 use core::sync::atomic::Ordering;
 use core::time::Duration;
@@ -30,14 +31,45 @@ const WITHIN: Duration = Duration::from_millis(250);
 /// The load that is assumed of a server that does not answer in time.
 const BUSY: u32 = 1 << 20;
 
+/// The largest number of readings for which a server that does not answer is not asked.
+const SKIPPED_MAX: u32 = 15;
+
 /// How a pool asks a server.
 #[derive(Default)]
 pub(super) enum Asking {
     #[default]
     NotYet,
     Bound(ServerInfoClient),
+    /// The server did not answer, and is not asked for a time.
+    Silent {
+        /// For how many readings the server is not asked.
+        skip: u32,
+        /// For how many readings it is not asked after another question without an answer.
+        next: u32,
+    },
     /// The server does not disclose its counters.
     Never,
+}
+
+impl Asking {
+    /// Returns whether the server is asked now: after how many readings in which it was not asked. Otherwise
+    /// counts a reading in which it is not asked.
+    fn is_due(&mut self) -> Option<u32> {
+        match self {
+            Self::Silent { skip: 0, next } => Some(*next),
+            Self::Silent { skip, .. } => {
+                *skip -= 1;
+                None
+            }
+            _ => Some(0),
+        }
+    }
+
+    /// The state after a question without an answer. Before the question, `skipped` readings were to be
+    /// skipped.
+    fn silent(skipped: u32) -> Self {
+        Self::Silent { skip: skipped, next: (2 * skipped + 1).min(SKIPPED_MAX) }
+    }
 }
 
 /// The pools whose servers are asked.
@@ -131,15 +163,15 @@ impl Member {
     /// Asks the server how many calls it runs, and notes how many of them are of other clients.
     fn ask(&self, options: &BindOptions) {
         let mut asking = self.asking.lock();
+        let Some(skipped) = asking.is_due() else { return };
         let before = self.own_calls();
         let running = match running(&mut asking, self.address.as_ref(), options) {
             Ok(running) => running,
             Err(error) => {
                 let never =
                     matches!(error.kind(), Kind::NotFound | Kind::Denied | Kind::InterfaceMismatch);
-                *asking = if never { Asking::Never } else { Asking::NotYet };
-                let is_busy = matches!(error.kind(), Kind::TimedOut | Kind::Overloaded);
-                if is_busy { BUSY } else { 0 }
+                *asking = if never { Asking::Never } else { Asking::silent(skipped) };
+                if never { 0 } else { BUSY }
             }
         };
         // Calls of this pool may have begun or ended meanwhile. The larger number is the better guess,
@@ -159,7 +191,7 @@ fn running(
     let client = match asking {
         Asking::Never => return Ok(0),
         Asking::Bound(client) => client,
-        Asking::NotYet => {
+        Asking::NotYet | Asking::Silent { .. } => {
             let Some(address) = address else {
                 *asking = Asking::Never;
                 return Ok(0);
@@ -175,4 +207,22 @@ fn running(
     // A server may send any numbers.
     let all = stat.counts.in_flight.saturating_add(stat.queued).saturating_sub(1);
     Ok(u32::try_from(all).unwrap_or(BUSY))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn silent_servers_are_asked_less_and_less_often() {
+        let mut asking = Asking::NotYet;
+        let mut asked = Vec::new();
+        for reading in 0..60 {
+            if let Some(skipped) = asking.is_due() {
+                asked.push(reading);
+                asking = Asking::silent(skipped);
+            }
+        }
+        assert_eq!(asked, [0, 1, 3, 7, 15, 31, 47]);
+    }
 }

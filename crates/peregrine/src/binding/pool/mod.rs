@@ -321,16 +321,20 @@ impl Pool {
         None
     }
 
-    /// Chooses a server for the repetition of a call that has failed at `gone`: another one, if there is one.
+    /// Chooses a server for the repetition of a call that has failed at `gone`: another one, if there is one
+    /// that lives.
     fn pick_other(&self, gone: &Bound) -> Option<Picked<'_>> {
         let mut picked = self.pick()?;
-        let count = picked.members.preferred as usize;
-        if core::ptr::eq(picked.bound(), gone) && picked.members.all.len() > 1 {
-            let at = match count {
-                1 => 1,
-                _ => (picked.at + 1) % count,
+        if core::ptr::eq(picked.bound(), gone) {
+            let (all, count) = (&picked.members.all, picked.members.preferred as usize);
+            let others = (0..count).map(|n| (picked.at + 1 + n) % count).chain(count..all.len());
+            let lives = |at: &usize| {
+                let bound = &all[*at].bound;
+                !core::ptr::eq(&raw const **bound, gone) && bound.path.is_alive()
             };
-            picked.at = at;
+            if let Some(at) = others.into_iter().find(lives) {
+                picked.at = at;
+            }
         }
         Some(picked)
     }

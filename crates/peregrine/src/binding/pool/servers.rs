@@ -3,6 +3,16 @@
 //!
 //! A server that fails is left out for a pause, and then bound again. The pause doubles with each failure. It
 //! is short again after the server has served for [`PROBATION`] without a failure.
+//!
+//! | a call ends with | the server is left out |
+//! |---|---|
+//! | no server there, or one that stops | at once |
+//! | a result that the client cannot read | after [`STRIKES`] of these |
+//! | a panic, or no result in time | after [`FAULTS_MIN`] of these, if other servers have much fewer |
+//! | any other error | never |
+//!
+//! A panic or a late result may be due to the arguments, or to a client without patience. Then all servers
+//! have such faults. The pool does not see which calls succeed, because this would cost each call time.
 
 use core::fmt;
 use core::time::Duration;
@@ -33,6 +43,13 @@ pub(super) const GRACE: Duration = Duration::from_secs(90);
 
 /// After this many results within [`PROBATION`] that the client cannot read, a server is left out.
 const STRIKES: u32 = 3;
+
+/// After this many calls within [`PROBATION`] that panic or end too late, a server is left out, unless the
+/// others have them, too. One that was left out a short time ago is left out after the first.
+const FAULTS_MIN: u32 = 5;
+
+/// How many times more such calls a server must have than the others have on average.
+const FAULTS_FACTOR: u32 = 3;
 
 /// A number that is random enough for pauses: each call returns another one.
 pub(super) type Random<'a> = &'a mut dyn FnMut() -> u32;
@@ -99,10 +116,36 @@ struct Server {
     /// Unreadable results since the moment `since`.
     strikes: u32,
     since: Instant,
+    faults: Faults,
     /// A server that has failed is not tried before this moment, even if calls wait for it.
     not_before: Instant,
     /// Why the last attempt to use the server failed, and when it ended.
     failed: Option<(CallError, Instant)>,
+}
+
+/// Calls that have panicked or ended too late, in the [`PROBATION`] that began with the first of them.
+#[derive(Clone, Copy)]
+struct Faults {
+    count: u32,
+    since: Instant,
+}
+
+impl Faults {
+    const fn none(now: Instant) -> Self {
+        Self { count: 0, since: now }
+    }
+
+    fn recent(&self, now: Instant) -> u32 {
+        let is_recent = now.saturating_duration_since(self.since) < PROBATION;
+        if is_recent { self.count } else { 0 }
+    }
+
+    fn add(&mut self, now: Instant) {
+        match self.recent(now) {
+            0 => *self = Self { count: 1, since: now },
+            count => self.count = count.saturating_add(1),
+        }
+    }
 }
 
 enum Status {
@@ -133,7 +176,14 @@ impl Server {
         self.not_before = now + pause / 8;
         self.failures = self.failures.saturating_add(1);
         self.failed = Some((error, now));
-        (self.since, self.strikes) = (now, 0);
+        (self.since, self.strikes, self.faults) = (now, 0, Faults::none(now));
+    }
+
+    /// Returns after how many faults the server is left out.
+    fn faults_max(&self, now: Instant) -> u32 {
+        let is_on_probation =
+            self.failures > 0 && now.saturating_duration_since(self.since) < PROBATION;
+        if is_on_probation { 1 } else { FAULTS_MIN }
     }
 }
 
@@ -299,6 +349,7 @@ impl Servers {
             failures,
             strikes: 0,
             since: due,
+            faults: Faults::none(due),
             not_before: due,
             failed: None,
         });
@@ -409,6 +460,10 @@ impl Servers {
         let serving =
             self.used.iter().filter(|one| matches!(one.status, Status::Serving(_))).count();
         let all = self.used.len();
+        let others = |at: usize| {
+            let faults = self.used.iter().map(|one| one.faults.recent(now)).sum::<u32>();
+            faults - self.used[at].faults.recent(now)
+        };
         let (at, member) =
             self.used.iter().enumerate().find_map(|(at, server)| match &server.status {
                 Status::Serving(member) if Arc::as_ptr(&member.bound) == gone => {
@@ -416,16 +471,27 @@ impl Servers {
                 }
                 _ => None,
             })?;
+        let others = others(at);
         let server = &mut self.used[at];
+        // The fault may be the client's. So at most half of the servers are left out.
+        let leaves_half = 2 * (serving - 1) >= all;
         match error.kind() {
             Kind::ServerGone | Kind::Withdrawn | Kind::Unreachable => {}
+            Kind::TimedOut | Kind::Panicked => {
+                server.faults.add(now);
+                let own = server.faults.recent(now);
+                // The mean of the others, times the factor, is compared without a division.
+                let is_worse = own * (all as u32 - 1) >= FAULTS_FACTOR * others;
+                if own < server.faults_max(now) || !is_worse || !leaves_half {
+                    return None;
+                }
+            }
             Kind::BadResult | Kind::ProtocolMismatch | Kind::InterfaceMismatch => {
                 if now.saturating_duration_since(server.since) >= PROBATION {
                     (server.since, server.strikes, server.failures) = (now, 0, 0);
                 }
                 server.strikes += 1;
-                // The fault may be the client's. So at most half of the servers are left out.
-                if server.strikes < STRIKES || 2 * (serving - 1) < all {
+                if server.strikes < STRIKES || !leaves_half {
                     return None;
                 }
             }

@@ -6,7 +6,7 @@ use super::members::{Choice, Member, Members, ROUND, Turns};
 use super::servers::{GRACE, PAUSE_MAX, PAUSE_MIN, PROBATION, Servers, pause};
 use super::*;
 use crate::binding::BindOptions;
-use crate::call::OnExhausted;
+use crate::call::{Begun, Call, CallPath, OnExhausted, Returned, Wait};
 use crate::interface::InterfaceRef;
 
 fn bound() -> Bound {
@@ -148,6 +148,89 @@ fn no_call_and_no_keeper_drops_a_server() {
     assert_eq!(dropped.recv().unwrap().as_deref(), Some("peregrine-drop"));
 }
 
+/// A path whose session ends when the flag is set. No call is made over it.
+struct Session(Arc<AtomicBool>);
+
+impl CallPath for Session {
+    fn transport(&self, _: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
+        unreachable!()
+    }
+    fn begin(&self, _: &mut Call<'_, '_, '_>) -> Result<Begun, CallError> {
+        unreachable!()
+    }
+    fn poll(&self, _: &mut Call<'_, '_, '_>) -> Option<Result<Returned, CallError>> {
+        unreachable!()
+    }
+    fn arm(&self, _: u32, _: Option<Instant>) {}
+    fn give_up(&self, _: &mut Call<'_, '_, '_>) -> CallError {
+        unreachable!()
+    }
+    fn is_prepared(&self, _: u32) -> bool {
+        true
+    }
+    fn prepare(&self, _: u32, _: Option<Instant>) -> Result<(), CallError> {
+        Ok(())
+    }
+    fn message_bytes(&self) -> usize {
+        64
+    }
+    fn wait(&self) -> Wait {
+        Wait::Adaptive
+    }
+    fn server_cpu(&self, _: u32) -> Option<u32> {
+        None
+    }
+    fn kind(&self) -> PathKind {
+        PathKind::InProcess
+    }
+    fn explain(&self) -> String {
+        String::new()
+    }
+    fn retransmissions(&self, _: u32) -> u32 {
+        0
+    }
+    fn is_alive(&self) -> bool {
+        !self.0.load(Ordering::SeqCst)
+    }
+    fn captures(&self, _: u32) -> bool {
+        false
+    }
+    fn is_released(&self, _: u32) -> bool {
+        true
+    }
+}
+
+/// The first server has ended, which is noticed only now, and the second one has just failed. The call must
+/// go to the third one.
+#[test]
+fn call_is_repeated_neither_at_the_failed_server_nor_at_one_that_has_ended() {
+    let options = BindOptions::default().balance(Balance::First);
+    let asked = Asked::new("x", InterfaceRef::none(), None, &options);
+    let pool = Pool::without_servers(Arc::new(asked), 7);
+    let ended: [Arc<AtomicBool>; 3] = Default::default();
+    {
+        let mut state = pool.state();
+        let at = |(priority, server): (u16, &str)| {
+            let addresses = [format!("x@{server}.example.org:1")];
+            Offer::new(server, addresses).unwrap().with_priority(priority)
+        };
+        let all = Offers::of([(1, "a"), (2, "b"), (3, "c")].map(at).into());
+        let _ = state.servers.offered(all, Instant::now(), &mut { LONGEST });
+        for (id, offer) in state.servers.due(Instant::now(), 3) {
+            let at =
+                ["a", "b", "c"].iter().position(|one| *one == offer.as_ref().unwrap().server());
+            let mut bound = bound();
+            bound.path = Box::new(Session(Arc::clone(&ended[at.unwrap()])));
+            state.servers.bound(id, Ok(bound), Instant::now(), &mut { LONGEST });
+        }
+        drop(pool.publish(&state));
+    }
+    let all: Vec<_> = pool.members.read().all.iter().map(|one| Arc::clone(&one.bound)).collect();
+    ended[0].store(true, Ordering::SeqCst);
+    let picked = pool.pick_other(&all[1]).unwrap();
+    assert!(core::ptr::eq(picked.bound(), &raw const *all[2]));
+}
+
 #[test]
 fn all_own_calls_count_however_many_are_in_flight() {
     let mut bound = bound();
@@ -166,7 +249,7 @@ fn other_errors_leave_no_server_out() {
     let mut case = Case::new(&Balance::Random, 10);
     case.offered(&["a", "b"]);
     case.bind();
-    for kind in [Kind::TimedOut, Kind::Overloaded, Kind::Panicked, Kind::Denied, Kind::TooLarge] {
+    for kind in [Kind::Overloaded, Kind::Denied, Kind::TooLarge, Kind::BadArguments] {
         let error = CallError::not_executed(kind, Phase::Call, "");
         (0..10).for_each(|_| assert!(!case.fail("a", &error), "{kind:?}"));
     }
@@ -194,6 +277,51 @@ fn server_whose_results_are_unreadable_is_left_out_unless_most_are() {
         case.now += PROBATION;
         assert!(!case.fail("a", &unreadable));
     }
+}
+
+#[test]
+fn server_that_hangs_or_panics_more_than_others_is_left_out() {
+    let fault = |kind| CallError::new(kind, Executed::Maybe, "");
+    for kind in [Kind::TimedOut, Kind::Panicked] {
+        let fault = fault(kind);
+        let fails = |case: &mut Case, name, calls| {
+            (0..calls).map(|_| case.fail(name, &fault)).collect::<Vec<_>>()
+        };
+        let mut case = Case::new(&Balance::Random, 10);
+        case.offered(&["a", "b", "c", "d"]);
+        case.bind();
+        assert_eq!(fails(&mut case, "a", 5), [false, false, false, false, true]);
+        assert_eq!(case.used(), ["b", "c", "d"]);
+        // After its pause, the first fault suffices, and the pause grows.
+        for pause in [PAUSE_MIN, 2 * PAUSE_MIN] {
+            case.now += pause;
+            assert_eq!(case.bind(), ["a"]);
+            assert_eq!(fails(&mut case, "a", 1), [true]);
+        }
+        case.now += 4 * PAUSE_MIN;
+        assert_eq!(case.bind(), ["a"]);
+        case.now += PROBATION;
+        assert_eq!(fails(&mut case, "a", 4), [false; 4]);
+        // Faults that are far apart do not add up.
+        case.now += PROBATION;
+        assert_eq!(fails(&mut case, "a", 4), [false; 4]);
+    }
+    // If all servers have such faults, the arguments or the client may be the reason.
+    let mut case = Case::new(&Balance::Random, 10);
+    case.offered(&["a", "b", "c", "d"]);
+    case.bind();
+    for _ in 0..100 {
+        for name in ["a", "b", "c", "d"] {
+            assert!(!case.fail(name, &fault(Kind::Panicked)));
+        }
+    }
+    // At most half of the servers are left out, and never the only one.
+    let mut case = Case::new(&Balance::Random, 10);
+    case.offered(&["a", "b"]);
+    case.bind();
+    assert!((0..5).any(|_| case.fail("a", &fault(Kind::TimedOut))));
+    assert!((0..100).all(|_| !case.fail("b", &fault(Kind::TimedOut))));
+    assert_eq!(case.used(), ["b"]);
 }
 
 #[test]

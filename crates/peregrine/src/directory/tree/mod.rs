@@ -169,7 +169,6 @@ impl Directory for Tree {
     fn register(&self, name: &str, offer: &Offer) -> Result<Standing, CallError> {
         let place = self.place(name, Phase::Export)?;
         self.check(Phase::Export)?;
-        remove_dead(&place, SystemTime::now());
         let record = Record { offer: offer.clone(), lease: Some(self.lease) };
         let file = Registered::new(&place, &record, &self.claims);
         let mut file = file.map_err(|error| failed(Phase::Export, "writing", &place, error))?;
@@ -178,6 +177,7 @@ impl Directory for Tree {
             file.end();
             return Err(failed);
         }
+        remove_dead(&place, file.path());
         let no_thread = |error| CallError::system(Phase::Export, NO_THREAD, error);
         self.renewals.add(file, every(self.lease)).map_err(no_thread)
     }

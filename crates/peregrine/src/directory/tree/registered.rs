@@ -151,8 +151,10 @@ fn is_of_another(text: &str, modified: SystemTime, line: &str) -> bool {
 }
 
 /// Removes the files of servers whose leases have been over for long, and files that were written long ago and
-/// not renamed, because their process was killed.
-pub(super) fn remove_dead(place: &Path, now: SystemTime) {
+/// not renamed, because their process was killed. `written` is a file that was written a moment ago: its time
+/// is that of the file system. The clock of this machine may be wrong, and must not remove living servers.
+pub(super) fn remove_dead(place: &Path, written: &Path) {
+    let Ok(now) = fs::metadata(written).and_then(|about| about.modified()) else { return };
     for entry in fs::read_dir(place).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let Some(name) = name.to_str() else { continue };

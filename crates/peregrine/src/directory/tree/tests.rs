@@ -171,6 +171,22 @@ fn server_whose_lease_is_over_counts_only_if_there_is_no_other() {
     assert_eq!(servers(&tree), ["b", "c"], "a line without a lease never ends");
 }
 
+/// What counts is the clock of the file system. If that of this machine is ahead, all servers seem to be dead.
+#[test]
+fn wrong_clock_removes_no_living_server() {
+    let (dir, _) = tree();
+    let behind = Duration::from_secs(10_000);
+    write(dir.path(), "own.json", &line("own", Some(30)), behind);
+    write(dir.path(), "a.json", &line("a", Some(30)), behind + Duration::from_secs(20));
+    write(dir.path(), "dead.json", &line("dead", Some(30)), behind + Duration::from_secs(1000));
+    let place = dir.path().join("files");
+    remove_dead(&place, &place.join("own.json"));
+    let mut left: Vec<_> =
+        fs::read_dir(&place).unwrap().map(|one| one.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["a.json", "own.json"]);
+}
+
 #[test]
 fn garbage_is_ignored_and_told() {
     let (dir, tree) = tree();
