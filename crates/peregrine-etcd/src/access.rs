@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn password_crosses_no_network_without_tls_unless_this_is_wanted() {
+    fn password_needs_tls_beyond_this_machine() {
         let access = |members: &[&str], ca: Option<&str>, trusts_network| {
             let members: Vec<_> = members.iter().map(ToString::to_string).collect();
             let (user, ca) = (Some("u".to_owned()), ca.map(PathBuf::from));
