@@ -19,6 +19,21 @@ use support::{Cable, Cluster, Desk, DeskPool, DeskServer, Numbered, until};
 /// The number of servers of a service.
 const SERVERS: usize = 4;
 
+/// Returns a server that registers in the directory with this text.
+fn server(name: &str, desk: Numbered, text: &str) -> Server {
+    let options = ExportOptions::default().networks_only();
+    let server = Server::new().export_with(name, DeskServer::new(desk), options).unwrap();
+    let server = server.listen("127.0.0.1:0").unwrap().advertise("127.0.0.1").unwrap();
+    server.register_in(Arc::new(Etcd::open(text).unwrap()))
+}
+
+/// Returns whether a pool knows this number of servers, and uses all of them.
+fn uses(pool: &DeskPool, count: usize) -> bool {
+    let servers = pool.servers();
+    let is_used = |one: &PoolServer| one.standing == PoolStanding::Used;
+    servers.len() == count && servers.iter().all(is_used)
+}
+
 /// A service whose servers reach the cluster through a cable each, and a pool of them.
 struct Service {
     /// How many calls each server has executed.
@@ -34,11 +49,7 @@ impl Service {
         let ran = desks.iter().map(Numbered::calls).collect();
         let cables: Vec<_> = (0..SERVERS).map(|_| Cable::to(cluster.0[0].client)).collect();
         let started = cables.iter().zip(desks).map(|(cable, desk)| {
-            let own = Etcd::open(&format!("//{}/p?lease_s=2", cable.address)).unwrap();
-            let options = ExportOptions::default().networks_only();
-            let server = Server::new().export_with(name, DeskServer::new(desk), options).unwrap();
-            let server = server.listen("127.0.0.1:0").unwrap().advertise("127.0.0.1").unwrap();
-            server.register_in(Arc::new(own)).spawn().unwrap()
+            server(name, desk, &format!("//{}/p?lease_s=2", cable.address)).spawn().unwrap()
         });
         let running = started.collect();
         let options = BindOptions::default()
@@ -53,11 +64,7 @@ impl Service {
 
     /// Waits until the pool knows and uses this number of servers.
     fn until_used(&self, count: usize) {
-        until("the pool uses these servers", || {
-            let servers = self.pool.servers();
-            let is_used = |one: &PoolServer| one.standing == PoolStanding::Used;
-            servers.len() == count && servers.iter().all(is_used)
-        });
+        until("the pool uses these servers", || uses(&self.pool, count));
     }
 
     /// Waits until each of these servers has executed more calls.
@@ -146,11 +153,7 @@ fn child() {
     let Ok(text) = std::env::var(DIRECTORY) else { return };
     let desk = Numbered::new(std::process::id());
     let calls = desk.calls();
-    let options = ExportOptions::default().networks_only();
-    let server = Server::new().export_with("rolling", DeskServer::new(desk), options).unwrap();
-    let server = server.listen("127.0.0.1:0").unwrap().advertise("127.0.0.1").unwrap();
-    let server = server.register_in(Arc::new(Etcd::open(&text).unwrap())).stop_on_signals();
-    let running = server.spawn().unwrap();
+    let running = server("rolling", desk, &text).stop_on_signals().spawn().unwrap();
     println!("\nready");
     running.wait();
     println!("\nran {}", calls.load(Ordering::SeqCst));
@@ -212,12 +215,7 @@ fn all_server_processes_are_replaced_and_no_call_notices() {
     });
     let pools: Vec<_> = (0..8).map(|_| DeskPool::bind_with("rolling", &options).unwrap()).collect();
     let all_use = |count| {
-        let is_used = |one: &PoolServer| one.standing == PoolStanding::Used;
-        let uses = |pool: &DeskPool| {
-            let servers = pool.servers();
-            servers.len() == count && servers.iter().all(is_used)
-        };
-        until("the pools use these servers", || pools.iter().all(uses));
+        until("the pools use these servers", || pools.iter().all(|pool| uses(pool, count)));
     };
     all_use(COUNT);
     let (stop, made) = (AtomicBool::new(false), AtomicU64::new(0));
