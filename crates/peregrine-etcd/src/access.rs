@@ -110,7 +110,6 @@ impl Access {
                 ));
             }
         };
-        let trusts_network = options.trusts_network;
         let user = options.user.map_or_else(|| text("USER"), |user| Ok(Some(user)))?;
         let login =
             match user {
@@ -128,7 +127,7 @@ impl Access {
                     Some(Login { user, password })
                 }
             };
-        if let (None, Some(login), false) = (&tls, &login, trusts_network)
+        if let (None, Some(login), false) = (&tls, &login, options.trusts_network)
             && let Some(far) = members.iter().find(|member| !is_on_this_machine(member))
         {
             return Err(wrong(&format!(

@@ -49,7 +49,7 @@ const STRIKES: u32 = 3;
 const FAULTS_MIN: u32 = 5;
 
 /// How many times more such calls a server must have than the others have on average.
-const FAULTS_FACTOR: u32 = 3;
+const FAULTS_FACTOR: u64 = 3;
 
 /// A number that is random enough for pauses: each call returns another one.
 pub(super) type Random<'a> = &'a mut dyn FnMut() -> u32;
@@ -460,10 +460,6 @@ impl Servers {
         let serving =
             self.used.iter().filter(|one| matches!(one.status, Status::Serving(_))).count();
         let all = self.used.len();
-        let others = |at: usize| {
-            let faults = self.used.iter().map(|one| one.faults.recent(now)).sum::<u32>();
-            faults - self.used[at].faults.recent(now)
-        };
         let (at, member) =
             self.used.iter().enumerate().find_map(|(at, server)| match &server.status {
                 Status::Serving(member) if Arc::as_ptr(&member.bound) == gone => {
@@ -471,7 +467,8 @@ impl Servers {
                 }
                 _ => None,
             })?;
-        let others = others(at);
+        let faults = |one: &Server| u64::from(one.faults.recent(now));
+        let others = self.used.iter().map(faults).sum::<u64>() - faults(&self.used[at]);
         let server = &mut self.used[at];
         // The fault may be the client's. So at most half of the servers are left out.
         let leaves_half = 2 * (serving - 1) >= all;
@@ -481,7 +478,7 @@ impl Servers {
                 server.faults.add(now);
                 let own = server.faults.recent(now);
                 // The mean of the others, times the factor, is compared without a division.
-                let is_worse = own * (all as u32 - 1) >= FAULTS_FACTOR * others;
+                let is_worse = u64::from(own) * (all as u64 - 1) >= FAULTS_FACTOR * others;
                 if own < server.faults_max(now) || !is_worse || !leaves_half {
                     return None;
                 }
