@@ -232,6 +232,17 @@ fn client(model: &Interface, names: &Names) -> TokenStream {
                 ::core::result::Result::Ok(Self { binding })
             }
 
+            /// Returns a client whose calls are recorded, for an account of where their time goes.
+            ///
+            /// # Panics
+            /// If the accounting was begun with the binding of another client.
+            #[must_use]
+            #visibility fn with_accounting(&self, accounting: &::peregrine::__rt::Accounting) -> Self {
+                Self {
+                    binding: self.binding.with_accounting(accounting),
+                }
+            }
+
             /// Returns the binding of the client.
             #visibility fn binding(&self) -> &::peregrine::__rt::Binding {
                 &self.binding

@@ -217,6 +217,7 @@ pub mod server_info;
 mod serving;
 #[doc(hidden)]
 pub mod stats;
+mod steps;
 #[doc(hidden)]
 pub mod stub;
 mod sync;
@@ -249,9 +250,10 @@ pub use server::{
     StatHandle, StopHandle,
 };
 pub use server_info::Health;
+pub use steps::Step;
 pub use stub::{
-    Argument, Callback, CapturedArgument, GenericCall, GenericClient, GenericOutcome,
-    GenericParameter, GenericServer, Registration,
+    Accounting, Argument, CallTimes, Callback, CapturedArgument, GenericCall, GenericClient,
+    GenericOutcome, GenericParameter, GenericServer, Registration,
 };
 pub use value::{Dynamic, Full, Invalid, Lent, Out, Plain, Value};
 
@@ -273,8 +275,8 @@ pub mod __rt {
     pub use crate::stub::bind as bind_async;
     pub use crate::stub::bind_pool as pool_async;
     pub use crate::stub::{
-        AsyncCall, CallTarget, Callable, CallableBy, CallbackDrive, InPlace, Ordered, Outcome,
-        Queued, Scratch, SinkDrive, SourceDrive, Streams, Stub, Travels, TravelsAsBlock,
+        Accounting, AsyncCall, CallTarget, Callable, CallableBy, CallbackDrive, InPlace, Ordered,
+        Outcome, Queued, Scratch, SinkDrive, SourceDrive, Streams, Stub, Travels, TravelsAsBlock,
         after_oneway, after_oneway_async, answer_foreign, assign, call, call_foreign, call_oneway,
         call_oneway_async, call_swapped, check_put, flush, flush_async, outcome_of, target,
         wait_for,

@@ -43,6 +43,7 @@ pub use crate::interface::Description;
 use crate::interface::{Digest, InterfaceRef};
 use crate::path::bind::BoundPath;
 use crate::path::in_process::InProcess;
+use crate::stub::Accounting;
 use crate::stub::STREAM_FRAMES;
 use crate::sys::Replaceable;
 
@@ -295,6 +296,41 @@ impl Binding {
     #[must_use]
     pub fn with_limit(&self, limit: Limit) -> Self {
         self.with_terms(self.terms.with_limit(limit))
+    }
+
+    /// Returns a clone of this binding whose calls are recorded. Like the binding of `accounting`, but with the
+    /// limit of this one.
+    ///
+    /// # Panics
+    /// If the accounting was begun with the binding of another client.
+    #[must_use]
+    pub fn with_accounting(&self, accounting: &Accounting) -> Self {
+        let is_own = Arc::ptr_eq(&self.home, &accounting.binding().home);
+        assert!(is_own, "the accounting was begun with the binding of another client");
+        self.accounted()
+    }
+
+    /// Returns a clone of this binding whose calls are recorded.
+    pub(crate) fn accounted(&self) -> Self {
+        self.with_terms(self.terms.accounted())
+    }
+
+    /// Returns a clone of this binding whose calls are not recorded.
+    pub(crate) fn unaccounted(&self) -> Self {
+        self.with_terms(self.terms.unaccounted())
+    }
+
+    /// Returns why the steps of calls cannot be recorded. `None`: they can.
+    pub(crate) fn unaccountable(&self) -> Option<&'static str> {
+        let now = self.now();
+        if self.home.pool().is_some() {
+            return Some("an account needs one server: bind to a server of the pool");
+        }
+        if now.system().is_some() {
+            return Some("servers of other RPC systems make no accounts");
+        }
+        (now.path.kind() == PathKind::InProcess)
+            .then_some("a call within the process has no steps: bind to a server")
     }
 
     fn with_terms(&self, terms: Terms) -> Self {

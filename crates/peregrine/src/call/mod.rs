@@ -7,6 +7,7 @@
 //! out block, the out blocks, and a head. Paths transfer messages without knowing their contents. Stubs fill
 //! messages without knowing the path.
 
+pub(crate) mod accounted;
 pub(crate) mod batch;
 mod block_cost;
 mod caller;

@@ -180,6 +180,11 @@ impl<'a> Request<'a> {
         self.procedure
     }
 
+    /// Replaces the procedure's number.
+    pub(super) const fn set_procedure(&mut self, number: u32) {
+        self.procedure = number;
+    }
+
     /// Returns the number of bytes of the message that were not taken yet.
     pub(crate) const fn bytes(&self) -> usize {
         self.head.remaining() + self.blocks.len() + self.lent.len()

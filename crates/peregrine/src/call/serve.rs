@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::accounted::{self, SPECIAL};
 use super::batch::{BATCH, serve_batch};
 use super::deferred::Answered;
 use super::request::Refusal;
@@ -236,7 +237,7 @@ fn run<'a>(
     request: impl FnOnce() -> Result<Option<Request<'a>>, Undone>,
 ) -> Ran {
     let ran = match request() {
-        Ok(Some(mut request)) if request.procedure() >= STREAMS => {
+        Ok(Some(mut request)) if request.procedure() >= SPECIAL => {
             built_in(serve, &mut request, &mut reply)
         }
         Ok(Some(mut request)) => serve.serve(&mut request, &mut reply).map_err(Undone::Refused),
@@ -252,18 +253,21 @@ fn run<'a>(
     finish(&reply)
 }
 
-/// Serves a call of a built-in procedure, which every export has and no stub implements. The call carries a
-/// batch, or items of streams.
+/// Serves a call of a built-in procedure, which every export has and no stub implements, or a call of an
+/// account.
 #[cold]
 fn built_in(
     serve: &dyn Serve,
     request: &mut Request<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Undone> {
+    if let Some(procedure) = accounted::unmarked(request.procedure()) {
+        return accounted::serve(serve, request, reply, procedure).map_err(Undone::Refused);
+    }
     let served = match request.procedure() {
         BATCH => serve_batch(serve, request, reply),
         STREAMS => serve_streams(request, reply),
-        number => Err(Refusal::no_such_procedure(number)),
+        number => accounted::built_in(request, reply, number),
     };
     reply.is_uncounted = served.is_ok();
     served.map_err(Undone::Refused)

@@ -7,6 +7,7 @@ use core::time::Duration;
 use std::time::Instant;
 
 use super::{Limit, Metadata, due};
+use crate::steps::{self, Step};
 
 /// What a client has set for each of its calls.
 #[derive(Clone, Debug)]
@@ -19,6 +20,8 @@ pub(crate) enum Terms {
     Until(Instant),
     /// Metadata, and perhaps a limit.
     Metadata { metadata: Metadata, limit: Limit },
+    /// The steps of each call are recorded, for an account.
+    Accounted(Limit),
 }
 
 /// What holds for one call, which has begun.
@@ -32,6 +35,11 @@ pub enum CallTerms<'a> {
     Metadata {
         /// The metadata that is sent with the call.
         metadata: &'a Metadata,
+        /// The moment at which the call must end.
+        deadline: Option<Instant>,
+    },
+    /// The steps of the call are recorded.
+    Accounted {
         /// The moment at which the call must end.
         deadline: Option<Instant>,
     },
@@ -53,7 +61,7 @@ impl Terms {
             Self::None => Limit::None,
             Self::Within(limit) => Limit::Within(*limit),
             Self::Until(moment) => Limit::Until(*moment),
-            Self::Metadata { limit, .. } => *limit,
+            Self::Metadata { limit, .. } | Self::Accounted(limit) => *limit,
         }
     }
 
@@ -69,6 +77,7 @@ impl Terms {
     pub(crate) fn with_limit(&self, limit: Limit) -> Self {
         match self {
             Self::Metadata { metadata, .. } => Self::Metadata { metadata: metadata.clone(), limit },
+            Self::Accounted(_) => Self::Accounted(limit),
             _ => limit.into(),
         }
     }
@@ -78,6 +87,19 @@ impl Terms {
         match metadata.is_empty() {
             true => self.limit().into(),
             false => Self::Metadata { metadata, limit: self.limit() },
+        }
+    }
+
+    /// Returns terms with the same limit, for calls whose steps are recorded. Such calls have no metadata.
+    pub(crate) fn accounted(&self) -> Self {
+        Self::Accounted(self.limit())
+    }
+
+    /// Returns terms with the same limit, for calls whose steps are not recorded.
+    pub(crate) fn unaccounted(&self) -> Self {
+        match self {
+            Self::Accounted(limit) => (*limit).into(),
+            other => other.clone(),
         }
     }
 
@@ -91,6 +113,7 @@ impl Terms {
             Self::Within(limit) => Instant::now().checked_add(*limit),
             Self::Until(moment) => Some(*moment),
             Self::Metadata { metadata, limit } => return begun_with_metadata(metadata, *limit),
+            Self::Accounted(limit) => return begun_accounted(*limit),
         };
         match (own, due()) {
             (None, None) => CallTerms::None,
@@ -104,6 +127,16 @@ impl Terms {
 fn begun_with_metadata(metadata: &Metadata, limit: Limit) -> CallTerms<'_> {
     let deadline = limit.deadline().into_iter().chain(due()).min();
     CallTerms::Metadata { metadata, deadline }
+}
+
+#[cold]
+fn begun_accounted(limit: Limit) -> CallTerms<'static> {
+    steps::record(Step::Begun);
+    let deadline = match (limit.deadline(), due()) {
+        (Some(own), Some(due)) => Some(own.min(due)),
+        (own, due) => own.or(due),
+    };
+    CallTerms::Accounted { deadline }
 }
 
 impl<'a> CallTerms<'a> {
@@ -125,7 +158,7 @@ impl<'a> CallTerms<'a> {
         match *self {
             Self::None => None,
             Self::Until(deadline) => Some(deadline),
-            Self::Metadata { deadline, .. } => deadline,
+            Self::Metadata { deadline, .. } | Self::Accounted { deadline } => deadline,
         }
     }
 
@@ -134,8 +167,20 @@ impl<'a> CallTerms<'a> {
     pub(crate) const fn metadata(&self) -> Option<&'a Metadata> {
         match *self {
             Self::Metadata { metadata, .. } => Some(metadata),
-            Self::None | Self::Until(_) => None,
+            Self::None | Self::Until(_) | Self::Accounted { .. } => None,
         }
+    }
+
+    /// Returns whether the server must know the terms.
+    #[inline]
+    pub(crate) const fn are_sent(&self) -> bool {
+        !matches!(self, Self::None | Self::Accounted { deadline: None })
+    }
+
+    /// Returns whether the steps of the call are recorded.
+    #[cold]
+    pub(crate) const fn are_accounted(&self) -> bool {
+        matches!(self, Self::Accounted { .. })
     }
 }
 

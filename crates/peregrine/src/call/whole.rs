@@ -499,6 +499,7 @@ fn info(path: PathKind, process: u32) -> Arc<CallerInfo> {
         identity: None,
         ending: None,
         carried: None,
+        account: Default::default(),
     })
 }
 

@@ -16,6 +16,7 @@ use super::ethernet::{Ethernet, LinkAddress, LinkPort, SocketUse};
 use super::sealed::{SealedSocket, TAG_BYTES};
 use super::udp::{self, Udp};
 use super::udp::{Arrival, Until};
+use crate::steps::{self, Step};
 use crate::sys::{Address, IfFull};
 use crate::value::{Space, Window};
 
@@ -90,11 +91,14 @@ impl Socket {
     /// Even then, this packet was not sent.
     #[inline]
     pub(crate) fn send(&self, parts: &[Window<'_>], to: Option<&Address>) -> io::Result<()> {
-        match self {
+        steps::pass(Step::Sending);
+        let sent = match self {
             Self::Udp(udp) => udp.send(parts, to),
             Self::Ethernet(ethernet) => ethernet.send(parts, to),
             Self::Sealed(sealed) => sealed.send(parts, to),
-        }
+        };
+        steps::pass(Step::Sent);
+        sent
     }
 
     /// Sends one packet, which consists of `parts`, to the peer. Does not wait for free space in the send
@@ -120,11 +124,15 @@ impl Socket {
         from: Option<&mut Address>,
         until: Until,
     ) -> io::Result<Option<Arrival>> {
-        match self {
+        let received = match self {
             Self::Udp(udp) => udp.receive(into, from, until),
             Self::Ethernet(ethernet) => ethernet.receive(into, from, until),
             Self::Sealed(sealed) => sealed.receive(into, from, until),
+        };
+        if let Ok(Some(_)) = received {
+            steps::pass(Step::Received);
         }
+        received
     }
 
     /// Returns false if certainly nothing has arrived. Over UDP, this function always returns true, because
@@ -376,10 +384,13 @@ impl SendDatagrams for Socket {
         segment: usize,
         to: Option<&Address>,
     ) -> io::Result<()> {
-        match self {
+        steps::pass(Step::Sending);
+        let sent = match self {
             Self::Udp(udp) => udp.send_batch(parts, segment, to),
             Self::Ethernet(ethernet) => ethernet.send_batch(parts, segment, to),
             Self::Sealed(sealed) => sealed.send_batch(parts, segment, to),
-        }
+        };
+        steps::pass(Step::Sent);
+        sent
     }
 }

@@ -17,6 +17,7 @@ use rustix::net::{
 
 use super::inherited::{self, Taken};
 use crate::limits;
+use crate::steps::{self, Step};
 use crate::sys::{Parts, TcpHealth, receive_two, tcp_health};
 use crate::value::{Space, Window};
 
@@ -282,10 +283,13 @@ impl Stream {
     /// # Errors
     /// [`io::ErrorKind::WouldBlock`] if the socket accepts no bytes now.
     pub(crate) fn send(&self, parts: &mut Parts<'_>, more: bool) -> io::Result<()> {
-        match &self.seal {
+        steps::pass(Step::Sending);
+        let sent = match &self.seal {
             None => parts.send(self.socket.as_fd(), more),
             Some(seal) => seal.send(self.socket.as_fd(), parts, more),
-        }
+        };
+        steps::pass(Step::Sent);
+        sent
     }
 
     /// Sends as many of `bytes` as the socket accepts without blocking. Returns their number.
@@ -305,11 +309,15 @@ impl Stream {
     /// Receives the bytes that have arrived. If `wait` is true, blocks until bytes arrive. Returns the number
     /// of bytes, or 0 if the peer has closed the connection.
     pub(crate) fn receive(&self, into: &mut [u8], wait: bool) -> io::Result<usize> {
-        if let Some(seal) = &self.seal {
-            return seal.receive(self.socket.as_fd(), into, Space::none(), wait);
-        }
-        let flags = if wait { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
-        Ok(recv(&self.socket, into, flags)?.1)
+        let received = match &self.seal {
+            None => {
+                let flags = if wait { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
+                recv(&self.socket, into, flags)?.1
+            }
+            Some(seal) => seal.receive(self.socket.as_fd(), into, Space::none(), wait)?,
+        };
+        steps::pass(Step::Received);
+        Ok(received)
     }
 
     /// Receives as [`receive`](Self::receive) does. The bytes go into `first`. The bytes that do not fit into
@@ -320,10 +328,12 @@ impl Stream {
         then: Space<'_>,
         wait: bool,
     ) -> io::Result<usize> {
-        match &self.seal {
-            None => receive_two(self.socket.as_fd(), first, then, wait),
-            Some(seal) => seal.receive(self.socket.as_fd(), first, then, wait),
-        }
+        let received = match &self.seal {
+            None => receive_two(self.socket.as_fd(), first, then, wait)?,
+            Some(seal) => seal.receive(self.socket.as_fd(), first, then, wait)?,
+        };
+        steps::pass(Step::Received);
+        Ok(received)
     }
 
     /// Waits until the socket has the readiness `what`, or until the time `until`.

@@ -64,6 +64,7 @@ impl InProcess {
             identity: None,
             ending: None,
             carried: None,
+            account: Default::default(),
         };
         Self { serve, caller: Arc::new(caller), slots: Slots::new(frames) }
     }

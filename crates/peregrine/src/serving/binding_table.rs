@@ -308,6 +308,7 @@ mod tests {
             identity: None,
             ending: None,
             carried: None,
+            account: Default::default(),
         };
         Arc::new(BindingRow::new(
             0,

@@ -298,6 +298,7 @@ mod tests {
             identity: None,
             ending: None,
             carried: None,
+            account: Default::default(),
         };
         assert_eq!(Client::of(&caller(1, None, None)), HOSTILE);
         // Over a network, a client can claim any process number. So this number does not distinguish clients.

@@ -308,6 +308,7 @@ mod tests {
                 identity: None,
                 ending: None,
                 carried: None,
+                account: Default::default(),
             };
             let counters = ExportCounters::new(&page, "nothing", &InterfaceRef::from(&NOTHING));
             let tally: Tally = counters.tally_of(&Visitor::of(&caller));

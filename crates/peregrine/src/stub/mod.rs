@@ -1,6 +1,7 @@
 //! Stubs: the runtime of the code that `#[interface]` generates, and interpreted stubs, which need no
 //! generated code. This module also converts calls to a server whose interface differs from the client's.
 
+mod accounting;
 mod awaited;
 mod callback;
 mod compiled;
@@ -13,6 +14,7 @@ mod looking;
 mod oneway;
 mod streams;
 
+pub use accounting::{Accounting, CallTimes};
 pub use awaited::{AsyncCall, AsyncFrame, Scratch, bind, bind_pool, outcome_of};
 #[cfg(feature = "async")]
 pub use callback::CallableAsync;

@@ -45,6 +45,26 @@ pub(crate) fn boot_ns() -> u64 {
     ask(rate)
 }
 
+/// Returns a moment, of which [`to_times`] makes a time. This costs less than the time.
+#[inline]
+pub(crate) fn moment() -> u64 {
+    if RATE.load(Ordering::Relaxed) != 0 { ticks() } else { boot_ns() }
+}
+
+/// Replaces moments of this thread by their times, as [`boot_ns`] would have returned them then. 0 stays 0. If
+/// the rate of the counter has become known since, the times are wrong.
+pub(crate) fn to_times(moments: &mut [u64]) {
+    let rate = RATE.load(Ordering::Relaxed);
+    if rate == 0 {
+        return;
+    }
+    let (now, counter) = (boot_ns(), ticks());
+    for moment in moments.iter_mut().filter(|moment| **moment != 0) {
+        let passed = u128::from(counter.wrapping_sub(*moment)) * u128::from(rate);
+        *moment = now.saturating_sub(u64::try_from(passed >> 32).unwrap_or(u64::MAX)).max(1);
+    }
+}
+
 /// Asks the kernel for the time.
 #[cold]
 fn ask(rate: u64) -> u64 {

@@ -34,7 +34,7 @@ mod window;
 mod xdp;
 
 pub use bpf::{Ours, XDP_SOCKETS_MAX, XdpProgram};
-pub(crate) use clock::boot_ns;
+pub(crate) use clock::{boot_ns, moment, to_times};
 pub(crate) use closing::is_congested;
 pub(crate) use copy::{LANE_BYTES, Shuffles};
 #[cfg(feature = "stamps")]

@@ -105,6 +105,7 @@ impl ObjectSide {
             identity: None,
             ending: None,
             carried: None,
+            account: Default::default(),
         });
         let side = Side::new(ends, Requests { caller, state: Mutex::default() });
         side.receive();

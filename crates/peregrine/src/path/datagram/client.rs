@@ -28,6 +28,7 @@ use self::handles::{Granted, lost, say_goodbye};
 use self::shared_socket::SharedSocket;
 use super::peer::moment;
 use super::wire::message::{Message, PARTS_MAX, Parts};
+use crate::call::accounted;
 use crate::call::chain::WaitingInside;
 use crate::call::extensions::{BYTES_MAX, Extensions, no_time_left};
 use crate::call::metadata::no_space_for_metadata;
@@ -379,6 +380,9 @@ impl<R: HandleProvider> CallPath for DatagramPath<R> {
         let activity_guard = activity.lock();
         let (inside, carried) = (inside(), &mut None);
         let extension = if inside.is_some() || !call.terms.are_none() {
+            if call.terms.are_accounted() {
+                accounted::enter(call);
+            }
             // The padded length of an extension is a multiple of 16.
             Window::from(carried.insert(Extensions::of(inside, call.terms)?).padded())
         } else {

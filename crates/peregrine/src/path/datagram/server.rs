@@ -45,6 +45,7 @@ use self::waiting::{FairQueue, QueuedCall, WaitingFor};
 use super::peer::{BUFFER_BYTES, PeerAddress, moment};
 use super::sealed::{SealHost, ServerSeal};
 use super::wire::DESCRIBE;
+use crate::call::accounted;
 use crate::call::deferred::Cancels;
 use crate::call::streams::STREAMS;
 use crate::call::{
@@ -68,6 +69,7 @@ use crate::protocol::exchange::time::{MILLISECOND, Moment};
 use crate::serving::binding_table::BindingRow;
 use crate::serving::deferrals::Deferrals;
 use crate::serving::procedure::{IncomingCall, Serving};
+use crate::steps;
 use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys::{self, Address};
 use crate::value::{Space, Window};
@@ -650,6 +652,7 @@ impl ServerSocket {
             let mut inner = record.0.lock();
             self.keep(&mut receiver.reply, &mut inner, result, frame);
             self.send_pending(inner, &mut receiver.reply.output, &receiver.serving.counting);
+            accounted::pass_end_of_call(work.shape.what, &work.row.caller);
             self.forget_closed(&mut receiver.reply);
         }
         if self.queued.any() {
@@ -684,6 +687,7 @@ impl ServerSocket {
         let refused = |refusal: &Refusal| row.report_refused(shape.what, bytes, refusal);
         let mut guard = serving.begin(row, call, calls).inspect_err(refused)?;
         self.ensure_callers_are_checked();
+        steps::pass_admission();
         let reply = frame.reply(row.message_bytes);
         let placed = Placed {
             procedure: shape.what,

@@ -134,6 +134,7 @@ impl Callers {
             identity: None,
             ending: None,
             carried: None,
+            account: Default::default(),
         };
         let tally = export.counters.tally_of(&Visitor::of(&info));
         let row = export.bind(info, export.message_bytes_max(), tally);

@@ -17,12 +17,14 @@ use super::peer::{ClientAstack, ClientRegion};
 use super::region::header::{CallFlags, CallHeader, ReplyHeader};
 use super::region::slots::SLOT_BYTES;
 use super::region::word::{self, Look, Notify, posted};
+use crate::call::accounted::marked;
 use crate::call::chain::WaitingInside;
 use crate::call::extensions::Extensions;
 use crate::call::{Answer, Begun, Call, CallPath, Layout, PathKind, Returned, Wait, inside};
 use crate::error::CallError;
 use crate::limits;
 use crate::stats::{Moment, stamp};
+use crate::steps::{self, Step};
 use crate::sys;
 use crate::value::align_up;
 
@@ -74,15 +76,20 @@ impl CallPath for LocalPath {
         }
         let (inside, deadline) = (inside(), call.terms.deadline());
         let mut flags = CallFlags::EMPTY;
+        let state = CallState { astack, index, cpu, deadline };
         if inside.is_some() || !call.terms.are_none() {
-            flags = flags.with_extensions(extend(call, layout.total, inside)?);
+            if inside.is_some() || call.terms.are_sent() {
+                flags = flags.with_extensions(extend(call, layout.total, inside)?);
+            }
+            if call.terms.are_accounted() {
+                return self.transport_recorded(call, &state, &layout, flags, inside);
+            }
         }
         let _waiting = inside.map(|_| WaitingInside::begin());
 
         // From here on, the server may run the call.
-        let state = CallState { astack, index, cpu, deadline };
-        let id = self.post(call, &state, &layout, flags);
-        let header = self.receive(&state, id, wait)?;
+        let id = self.post::<false>(call, &state, &layout, flags);
+        let header = self.receive::<false>(&state, id, wait)?;
         self.take(call, index, header)
     }
 
@@ -149,6 +156,27 @@ impl CallPath for LocalPath {
 }
 
 impl LocalPath {
+    /// Makes a call of an account: records when the call passes its steps.
+    #[cold]
+    #[inline(never)]
+    fn transport_recorded(
+        &self,
+        call: &mut Call<'_, '_, '_>,
+        state: &CallState<'_>,
+        layout: &Layout,
+        flags: CallFlags,
+        inside: Option<u32>,
+    ) -> Result<Returned, CallError> {
+        let _waiting = inside.map(|_| WaitingInside::begin());
+        call.procedure = marked(call.procedure);
+        steps::record(Step::Entered);
+        let id = self.post::<true>(call, state, layout, flags.with_mark());
+        let header = self.receive::<true>(state, id, wait)?;
+        let returned = self.take(call, state.index, header);
+        steps::record(Step::Taken);
+        returned
+    }
+
     /// Reads a small reply, whose header is `header`.
     #[inline(always)]
     fn take(
@@ -179,9 +207,9 @@ impl LocalPath {
 
     /// Writes the head and the header of a call, and posts the call. The caller of this function has already
     /// written the rest of the message, or writes the end of a large message later. Returns the value of the
-    /// call word.
+    /// call word. `RECORDED`: the call belongs to an account.
     #[inline(always)]
-    fn post(
+    fn post<const RECORDED: bool>(
         &self,
         call: &mut Call<'_, '_, '_>,
         state: &CallState<'_>,
@@ -208,18 +236,24 @@ impl LocalPath {
         call.head.flush();
         let _ = memory.space().write_plain(astack.call_at + 4, &header.words());
         stamp(Moment::Ready);
+        if RECORDED {
+            steps::record(Step::Sending);
+        }
         match word::post(call_word, id) {
             Notify::Nothing => {}
             Notify::Wake => drop(sys::futex_wake(call_word)),
             Notify::Ring => self.region.session.ring(index),
         }
         stamp(Moment::Posted);
+        if RECORDED {
+            steps::record(Step::Sent);
+        }
         id
     }
 
     /// Waits with `wait` for the reply to call `id`, and reads the header of the reply.
     #[inline(always)]
-    fn receive<'a>(
+    fn receive<'a, const RECORDED: bool>(
         &'a self,
         state: &CallState<'_>,
         id: u32,
@@ -234,6 +268,9 @@ impl LocalPath {
         let end =
             wait(reply_word, last, &mut state, &mut ReplyWait { region, index, id, deadline });
         stamp(Moment::Seen);
+        if RECORDED {
+            steps::record(Step::Received);
+        }
         astack.client_cpu.store(state.own_cpu, Ordering::Relaxed);
         match end {
             WaitEnd::Posted(reply) if reply == id => {

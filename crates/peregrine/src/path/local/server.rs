@@ -25,6 +25,7 @@ use super::region::HEADER_BYTES;
 use super::region::chunks::ChunkWriter;
 use super::region::header::{CallFlags, CallHeader, ReplyHeader};
 use super::region::word::{self, Look, Notify};
+use crate::call::accounted;
 use crate::call::deferred::{Cancels, Owed};
 use crate::call::streams::STREAMS;
 use crate::call::{
@@ -34,6 +35,7 @@ use crate::counters::Counting;
 use crate::serving::binding_table::{BindingCache, BindingRow};
 use crate::serving::procedure::{IncomingCall, Serving};
 use crate::stats::{Moment, stamp};
+use crate::steps::{self, Step};
 use crate::sys;
 use crate::value::{Space, Window, align_up};
 
@@ -93,8 +95,46 @@ impl ServerRegion {
         }
         executor.served += 1;
         let header = self.header(astack);
+        self.run_call::<false>(index, id, header, executor)
+    }
+
+    /// Runs a call of an account: records when the call passes its steps.
+    #[cold]
+    #[inline(never)]
+    fn run_recorded(
+        self: &Arc<Self>,
+        index: u32,
+        id: u32,
+        mut header: CallHeader,
+        executor: &mut Executor,
+    ) -> Option<u32> {
+        steps::record(Step::Received);
+        header.flags = header.flags.without_mark();
+        self.run_call::<true>(index, id, header, executor)
+    }
+
+    /// Runs the procedure of a call, and posts the reply. `RECORDED`: the call belongs to an account.
+    #[inline(always)]
+    fn run_call<const RECORDED: bool>(
+        self: &Arc<Self>,
+        index: u32,
+        id: u32,
+        header: CallHeader,
+        executor: &mut Executor,
+    ) -> Option<u32> {
+        let astack = &self.astacks[index as usize];
         let flags = header.flags;
         let (mut space, mut reply) = self.spaces(astack);
+        let mut extensions = Window::empty();
+        if !flags.is_empty() {
+            if !RECORDED && flags.is_marked() {
+                return self.run_recorded(index, id, header, executor);
+            }
+            (space, reply) = self.spaces_of(astack, flags);
+            if flags.extensions() != 0 {
+                extensions = extensions_of(space, &header);
+            }
+        }
         let Executor { estack, serving, rows, cpu, .. } = executor;
         let Some(row) =
             rows.get(self.number, header.binding, || self.bindings().get(header.binding))
@@ -103,13 +143,6 @@ impl ServerRegion {
             self.post_refusal(astack, id, &BindingRow::refusal(None, 0));
             return Some(header.cpu);
         };
-        let mut extensions = Window::empty();
-        if !flags.is_empty() {
-            (space, reply) = self.spaces_of(astack, flags);
-            if flags.extensions() != 0 {
-                extensions = extensions_of(space, &header);
-            }
-        }
         let call = IncomingCall {
             number: u64::from(index) << 32 | u64::from(id),
             bytes: header.total,
@@ -143,6 +176,10 @@ impl ServerRegion {
         // The taken word is written before the procedure begins. If this process dies, the word shows the
         // client that the call may have executed.
         self.memory.word(astack.taken_at).store(id, Ordering::Relaxed);
+        if RECORDED {
+            steps::record(Step::Admitted);
+            steps::record(Step::AdmittedAgain);
+        }
         let incoming = Incoming {
             procedure: header.procedure,
             space,
@@ -154,6 +191,9 @@ impl ServerRegion {
         };
         let ran = guard.run(|serve| execute(serve, &incoming, reply, estack));
         if ran.answer == Answer::Deferred {
+            if RECORDED {
+                steps::forget();
+            }
             guard.defer();
             return None;
         }
@@ -162,9 +202,12 @@ impl ServerRegion {
         }
         let Ran { answer, head_at, head_bytes, block_bytes, .. } = ran;
         let reply = ReplyHeader { answer: answer as u32, cpu: *cpu, head_at, head_bytes };
-        self.post(astack, id, reply);
+        self.post_as::<RECORDED>(astack, id, reply);
         // The reply was posted already, so that counting the call does not delay the caller.
         guard.end(answer, u64::from(head_bytes) + block_bytes as u64);
+        if RECORDED {
+            accounted::end_of_call(&row.caller);
+        }
         Some(header.cpu)
     }
 
@@ -200,15 +243,27 @@ impl ServerRegion {
     /// Posts the reply to call `id`.
     #[inline]
     fn post(&self, astack: &ServerAstack, id: u32, header: ReplyHeader) {
+        self.post_as::<false>(astack, id, header);
+    }
+
+    /// Posts the reply to call `id`. `RECORDED`: the call belongs to an account.
+    #[inline(always)]
+    fn post_as<const RECORDED: bool>(&self, astack: &ServerAstack, id: u32, header: ReplyHeader) {
         let reply_at = astack.reply_at;
         // The header lies inside of the region, as the layout ensures, so writing cannot fail.
         let _ = self.memory.space().write_plain(reply_at + 4, &header.words());
         let reply = self.memory.word(reply_at);
         stamp(Moment::Ready);
+        if RECORDED {
+            steps::record(Step::Sending);
+        }
         if word::post(reply, id) == Notify::Wake {
             sys::futex_wake(reply);
         }
         stamp(Moment::Posted);
+        if RECORDED {
+            steps::record(Step::Sent);
+        }
     }
 
     /// Posts a refusal instead of the result of call `id`.

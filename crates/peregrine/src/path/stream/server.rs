@@ -30,6 +30,7 @@ use self::stall::{NoStall, ReplyStall};
 use self::unsent::{SENDS_MAX, Unsent};
 use super::peer::send_lock::SendLock;
 use super::peer::sending::Sending;
+use crate::call::accounted;
 use crate::call::streams::STREAMS;
 use crate::call::{Answer, Placed, Ran, Refusal, execute_in_place, extensions, refuse};
 use crate::device::tcp::Stream;
@@ -47,6 +48,7 @@ use crate::protocol::stream::{
 };
 use crate::serving::binding_table::{BindingCache, BindingRow, BindingTable};
 use crate::serving::procedure::{IncomingCall, Serving};
+use crate::steps;
 use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys::Memory;
 use crate::value::{Space, Window, align_up};
@@ -600,6 +602,7 @@ impl AcceptedConnection {
                 return self.refuse(number, &refusal, host);
             }
         };
+        steps::pass_admission();
         let placed = Placed {
             procedure: header.procedure,
             message: message.get_mut(body).unwrap_or(&mut []),
@@ -631,6 +634,7 @@ impl AcceptedConnection {
         let gathered = Gathered::new(reply, outs, head_at as usize, head_bytes as usize);
         *largest = (*largest).max(gathered.extent);
         guard.end(answer, gathered.body as u64);
+        let procedure = header.procedure;
         let header = Header {
             body: gathered.body as u32,
             procedure: answer as u32,
@@ -640,6 +644,7 @@ impl AcceptedConnection {
         };
         let header = header.to_bytes();
         self.send(host, &header, |sending| gathered.write(sending));
+        accounted::pass_end_of_call(procedure, &row.caller);
     }
 
     // Replies.

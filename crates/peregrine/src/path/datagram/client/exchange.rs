@@ -19,6 +19,7 @@ use crate::protocol::exchange::client_end::{self, FailureReason, Outcome};
 use crate::protocol::exchange::header::HEADER_BYTES;
 use crate::protocol::exchange::message::{PIECE_MIN, Shape};
 use crate::protocol::exchange::time::Moment;
+use crate::steps::{self, Step};
 use crate::sync::{Mutex, MutexGuard};
 use crate::sys::IfFull;
 
@@ -285,6 +286,7 @@ impl<R: HandleProvider> DatagramPath<R> {
             let taken = call.take_packed_blocks(total as usize);
             taken.map_err(|invalid| CallError::bad_result(invalid.to_string()))?;
         }
+        steps::pass(Step::Taken);
         Ok(Returned { answer, head_at: at, head_bytes: head })
     }
 }

@@ -59,6 +59,7 @@ impl ExportHost for Only {
             identity: None,
             ending: None,
             carried: None,
+            account: Default::default(),
         };
         let phase = Arc::new(AtomicU32::new(0));
         Ok(Arc::new(BindingRow::new(

@@ -269,6 +269,7 @@ impl ExportHost for SocketExports {
             identity,
             ending: None,
             carried: None,
+            account: Default::default(),
         };
         let tally = export.counters.tally_of(&Visitor::of(&caller));
         Ok(export.bind(caller, bytes, tally))

@@ -54,6 +54,7 @@ impl ExportHost for Nothing {
             identity: None,
             ending: None,
             carried: None,
+            account: Default::default(),
         };
         let row = BindingRow::new(
             0,

@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use super::{CallState, LocalPath, ReplyWait, SMALL_BYTES, extend, take_blocks, unknown_answer};
+use crate::call::accounted::marked;
 use crate::call::chain::WaitingInside;
 use crate::call::{Answer, Call, Layout, Returned, inside};
 use crate::error::CallError;
@@ -13,6 +14,7 @@ use crate::path::local::peer::ClientRegion;
 use crate::path::local::peer::wait::{Waiter, wait, wait_longer};
 use crate::path::local::region::chunks::ChunkWriter;
 use crate::path::local::region::header::CallFlags;
+use crate::steps::{self, Step};
 
 impl LocalPath {
     /// Makes a call whose message is large. The server's thread runs on another processor.
@@ -30,7 +32,7 @@ impl LocalPath {
         if layout.total.max(outs) > SMALL_BYTES || index >= limits::ASTACKS {
             region.note_large(index);
         }
-        self.exchange(call, &layout, flags, Some(writer))
+        self.exchange_large(call, &layout, flags, Some(writer))
     }
 
     /// Makes a call whose message was already written to the A-stack. The reply is expected to be large,
@@ -42,13 +44,32 @@ impl LocalPath {
         call: &mut Call<'_, '_, '_>,
         layout: Layout,
     ) -> Result<Returned, CallError> {
-        self.exchange(call, &layout, CallFlags::EMPTY, None)
+        self.exchange_large(call, &layout, CallFlags::EMPTY, None)
+    }
+
+    /// Makes a call as [`exchange`](Self::exchange) does. If the call belongs to an account, records when it
+    /// passes its steps.
+    fn exchange_large(
+        &self,
+        call: &mut Call<'_, '_, '_>,
+        layout: &Layout,
+        flags: CallFlags,
+        writer: Option<ChunkWriter<'_>>,
+    ) -> Result<Returned, CallError> {
+        if !call.terms.are_accounted() {
+            return self.exchange::<false>(call, layout, flags, writer);
+        }
+        call.procedure = marked(call.procedure);
+        steps::record(Step::Entered);
+        let returned = self.exchange::<true>(call, layout, flags.with_mark(), writer);
+        steps::record(Step::Taken);
+        returned
     }
 
     /// Posts a call, receives its reply, and posts the call again if the server asks for that. `writer`
     /// writes the rest of a message of which only the beginning was written. `writer` is `None` if the
-    /// message is complete.
-    fn exchange(
+    /// message is complete. `RECORDED`: the call belongs to an account.
+    fn exchange<const RECORDED: bool>(
         &self,
         call: &mut Call<'_, '_, '_>,
         layout: &Layout,
@@ -63,7 +84,7 @@ impl LocalPath {
             flags = region.expect_large_reply(index, flags);
         }
         let (inside, deadline) = (inside(), call.terms.deadline());
-        if inside.is_some() || !call.terms.are_none() {
+        if inside.is_some() || call.terms.are_sent() {
             flags = flags.with_extensions(extend(call, layout.total, inside)?);
         }
         let _waiting = inside.map(|_| WaitingInside::begin());
@@ -74,15 +95,15 @@ impl LocalPath {
                 writer.announce(first_bytes(layout));
             }
             // From here on, the server may run the call.
-            let id = self.post(call, &state, layout, flags);
+            let id = self.post::<RECORDED>(call, &state, layout, flags);
             if let Some(writer) = writer.take() {
                 region.write_rest(call, layout, &writer);
             }
             let header = if offset == 0 {
-                self.receive(&state, id, wait)?
+                self.receive::<RECORDED>(&state, id, wait)?
             } else {
                 let [_, progress] = region.progress_words(index);
-                self.receive(&state, id, |word, last, state, reply| {
+                self.receive::<RECORDED>(&state, id, |word, last, state, reply| {
                     let mut reply = LargeReplyWait { reply, call, offset, progress, taken: 0 };
                     wait_longer(word, last, state, &mut reply)
                 })?

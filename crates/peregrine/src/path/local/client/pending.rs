@@ -43,7 +43,7 @@ impl LocalPath {
         let cpu = crate::sys::current_cpu();
         astack.client_cpu.store(cpu, Ordering::Relaxed);
         let state = CallState { astack, index, cpu, deadline };
-        let id = self.post(call, &state, &layout, flags);
+        let id = self.post::<false>(call, &state, &layout, flags);
         // SYNC: astack-pending, read in `examine`.
         astack.pending.store(id, Ordering::Release);
         Ok(Begun::Pending)

@@ -1,6 +1,7 @@
 //! The headers of calls and replies. Each header follows the call word or the reply word of its A-stack.
 
 use super::slots::SLOT_BYTES;
+use crate::limits;
 
 /// The header of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,15 +60,19 @@ impl ReplyHeader {
 ///
 /// | bits | what |
 /// |---|---|
-/// | 0 to 14 | size in bytes of the extensions; they follow the message at the next multiple of 16 |
+/// | 0 to 13 | size in bytes of the extensions; they follow the message at the next multiple of 16 |
+/// | 14 | the call belongs to an account: the server records its steps |
 /// | 15 | the message is *arriving*: the client is still writing it |
 /// | 16 to 23 | slot of the message |
 /// | 24 to 31 | slot of the reply; if it is not 0, the client reads the reply while it is being written |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CallFlags(u32);
 
+const _: () = assert!(limits::EXTENSION_BYTES_MAX <= CallFlags::EXTENSIONS);
+
 impl CallFlags {
-    const EXTENSIONS: u32 = 0x7fff;
+    const EXTENSIONS: u32 = 0x3fff;
+    const MARKED: u32 = 0x4000;
     const ARRIVING: u32 = 0x8000;
 
     /// The flags of a call without extensions whose message is complete. The message and the reply begin at
@@ -92,6 +97,10 @@ impl CallFlags {
         Self(self.0 | Self::ARRIVING)
     }
 
+    pub(crate) const fn with_mark(self) -> Self {
+        Self(self.0 | Self::MARKED)
+    }
+
     pub(crate) const fn without_arriving(self) -> Self {
         Self(self.0 & !Self::ARRIVING)
     }
@@ -107,6 +116,15 @@ impl CallFlags {
     /// Returns the size in bytes of the call's extensions.
     pub(crate) const fn extensions(self) -> usize {
         (self.0 & Self::EXTENSIONS) as usize
+    }
+
+    pub(crate) const fn without_mark(self) -> Self {
+        Self(self.0 & !Self::MARKED)
+    }
+
+    /// Returns whether the call belongs to an account.
+    pub(crate) const fn is_marked(self) -> bool {
+        self.0 & Self::MARKED != 0
     }
 
     #[inline]
@@ -143,5 +161,7 @@ mod tests {
         assert_eq!(flags.without_arriving().extensions(), 520);
         assert!(!flags.without_arriving().is_arriving() && !flags.is_empty());
         assert!(CallFlags::EMPTY.is_empty());
+        let marked = flags.with_mark();
+        assert!(marked.is_marked() && !flags.is_marked() && marked.extensions() == 520);
     }
 }

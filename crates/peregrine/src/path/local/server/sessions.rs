@@ -580,6 +580,7 @@ impl ServerSession {
             identity: None,
             ending: None,
             carried: None,
+            account: Default::default(),
         };
         let row = |session: &SessionCounters| {
             let tally = export.counters.tally(session.number());

@@ -6,12 +6,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::{Connection, Event};
+use crate::call::accounted;
 use crate::call::chain::WaitingInside;
 use crate::call::extensions::Extensions;
 use crate::call::{Answer, Begun, Call, CallPath, Layout, PathKind, Returned, Wait, inside};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::limits;
 use crate::protocol::stream::{self as wire, Header};
+use crate::steps::{self, Step};
 use crate::value::Window;
 
 /// The path of one binding.
@@ -47,6 +49,9 @@ impl CallPath for StreamPath {
         call.head.flush();
         let (inside, carried) = (inside(), &mut None);
         let extensions: &[u8] = if inside.is_some() || !call.terms.are_none() {
+            if call.terms.are_accounted() {
+                accounted::enter(call);
+            }
             carried.insert(Extensions::of(inside, call.terms)?).as_bytes()
         } else {
             &[]
@@ -202,6 +207,7 @@ impl StreamPath {
             let taken = call.take_packed_blocks(body as usize);
             taken.map_err(|invalid| CallError::bad_result(invalid.to_string()))?;
         }
+        steps::pass(Step::Taken);
         Ok(Returned { answer, head_at, head_bytes })
     }
 

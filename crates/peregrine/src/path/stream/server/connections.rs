@@ -500,6 +500,7 @@ impl Host for Visit<'_> {
             identity: self.identity(),
             ending: None,
             carried: None,
+            account: Default::default(),
         };
         let tally = export.counters.tally(self.0.counters.number());
         let row = export.bind(caller, bytes, tally);

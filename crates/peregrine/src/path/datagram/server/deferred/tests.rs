@@ -130,6 +130,7 @@ impl ExportHost for Waiting {
             identity: None,
             ending: None,
             carried: None,
+            account: Default::default(),
         };
         let (serve, caller) = (Arc::new(Self(Arc::clone(&self.0))), Arc::new(caller));
         let phase = Arc::default();

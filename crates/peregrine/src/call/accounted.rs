@@ -1,0 +1,271 @@
+//! Accounts of calls at the server. A client that makes an account of its calls *marks* them. The server
+//! records at which times it passes the steps of a marked call, and the client fetches the records.
+//!
+//! A mark is two bits in the number of the procedure. Over the local path, the flags of the call have a mark,
+//! too, so that the server sees the mark before it checks the call. There, calls without a mark are not slower
+//! because of accounts: each test for a mark is part of a test that all calls need.
+
+use core::cell::Cell;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use super::{Call, CallerInfo, PING, Reply, Request, Serve, Served, caller};
+use crate::error::Kind;
+use crate::steps::{self, Recording, STEPS, Stamps, Step};
+use crate::sync::Mutex;
+use crate::sys;
+
+use super::batch::BATCH;
+use super::request::Refusal;
+use super::streams::STREAMS;
+
+/// Procedures with at least this number are built in, or marked.
+pub(crate) const SPECIAL: u32 = 1 << 31;
+/// Built-in procedures have this bit in addition to [`SPECIAL`]. Marked procedures do not.
+const BUILT_IN: u32 = 1 << 30;
+
+/// The number of the procedure that begins an account of the calling client.
+pub(crate) const BEGIN: u32 = u32::MAX - 4;
+/// The number of the procedure that returns the records of marked calls, and forgets them: for each call, the
+/// stamps as little-endian `u64`.
+pub(crate) const TAKE: u32 = u32::MAX - 5;
+/// The number of the procedure that ends an account.
+pub(crate) const END: u32 = u32::MAX - 6;
+/// The number of the procedure that takes any bytes, and returns as many zeros as the caller wants. In an
+/// account, it first occupies its thread for as long as the caller wants.
+pub(crate) const ECHO: u32 = u32::MAX - 7;
+
+/// The longest time for which an echo occupies its thread, in nanoseconds.
+const BUSY_MAX: u64 = 1_000_000;
+/// The largest number of records of one account. Further calls are not recorded.
+const RECORDS_MAX: usize = 4096;
+/// The largest number of accounts in a process.
+const ACCOUNTS_MAX: u32 = 16;
+
+/// The steps that a server records in one marked call, in the next one, and so on. Each other step is recorded
+/// together with the arrival of the call.
+const CHOICES: [&[Step]; 7] = [
+    &[],
+    &[Step::Received, Step::Admitted],
+    &[Step::Received, Step::Called],
+    &[],
+    &[Step::Received, Step::Returned],
+    &[Step::Received, Step::Sending],
+    &[Step::Admitted, Step::AdmittedAgain],
+];
+
+/// Returns the number by which a client calls a procedure in an account.
+pub(crate) const fn marked(procedure: u32) -> u32 {
+    (procedure | SPECIAL) & !BUILT_IN
+}
+
+/// Marks a call of an account, which a path takes over.
+#[cold]
+pub(crate) fn enter(call: &mut Call<'_, '_, '_>) {
+    call.procedure = marked(call.procedure);
+    steps::record(Step::Entered);
+}
+
+/// Returns the procedure of a marked number. `None`: the number has no mark.
+pub(crate) const fn unmarked(number: u32) -> Option<u32> {
+    if number & (SPECIAL | BUILT_IN) != SPECIAL {
+        return None;
+    }
+    let low = number & !SPECIAL;
+    // Marked numbers of built-in procedures are the highest ones.
+    Some(if low >= (ECHO & !(SPECIAL | BUILT_IN)) { low | SPECIAL | BUILT_IN } else { low })
+}
+
+/// The records of the marked calls of one client, while the client makes an account.
+#[derive(Debug, Default)]
+pub(crate) struct ServerAccount(Mutex<Option<Records>>);
+
+#[derive(Debug)]
+struct Records {
+    of_calls: Vec<Stamps>,
+    /// For the paths that look whether an account is being made.
+    _recording: Recording,
+    _counted: Counted,
+}
+
+/// One of the accounts of this process.
+#[derive(Debug)]
+struct Counted(());
+
+static ACCOUNTS: AtomicU32 = AtomicU32::new(0);
+
+impl Counted {
+    fn one_more() -> Option<Self> {
+        let more = |count| (count < ACCOUNTS_MAX).then_some(count + 1);
+        let counted = ACCOUNTS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        counted.ok().map(|_| Self(()))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        ACCOUNTS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl ServerAccount {
+    fn begin(&self) -> Served {
+        let mut records = self.0.lock();
+        match &mut *records {
+            Some(records) => records.of_calls.clear(),
+            None => {
+                let many = || {
+                    let text = format!("{ACCOUNTS_MAX} accounts are being made at this server");
+                    Refusal::new(Kind::Exhausted, text)
+                };
+                *records = Some(Records {
+                    _counted: Counted::one_more().ok_or_else(many)?,
+                    of_calls: Vec::with_capacity(RECORDS_MAX),
+                    _recording: Recording::begin(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&self, stamps: Stamps) {
+        if let Some(records) = &mut *self.0.lock()
+            && records.of_calls.len() < RECORDS_MAX
+        {
+            records.of_calls.push(stamps);
+        }
+    }
+
+    /// Returns the bytes of at most `most` records, and forgets these records.
+    fn take(&self, most: usize) -> Vec<u8> {
+        let mut records = self.0.lock();
+        let Some(records) = &mut *records else { return Vec::new() };
+        let taken = records.of_calls.drain(..most.min(records.of_calls.len()));
+        taken.flatten().flat_map(u64::to_le_bytes).collect()
+    }
+}
+
+/// Serves a marked call. `procedure` is its number without the mark.
+pub(super) fn serve(
+    serve: &dyn Serve,
+    request: &mut Request<'_>,
+    reply: &mut Reply<'_>,
+    procedure: u32,
+) -> Served {
+    request.set_procedure(procedure);
+    steps::record(Step::Called);
+    let served = match procedure {
+        0..SPECIAL => serve.serve(request, reply),
+        PING => Ok(()),
+        BATCH | STREAMS => Err(Refusal::no_such_procedure(procedure)),
+        _ => built_in(request, reply, procedure),
+    };
+    steps::record(Step::Returned);
+    served
+}
+
+/// Serves a call of a procedure by which clients make accounts.
+pub(super) fn built_in(request: &mut Request<'_>, reply: &mut Reply<'_>, number: u32) -> Served {
+    let account = || caller().and_then(|caller| caller.account());
+    match number {
+        ECHO => echo(request, reply),
+        BEGIN => match caller() {
+            Some(caller) => caller.account_begun().begin(),
+            None => Err(Refusal::new(Kind::BadArguments, "the caller is not known")),
+        },
+        TAKE => {
+            let most = reply.bytes() / (STEPS * size_of::<u64>());
+            let bytes = account().map_or_else(Vec::new, |account| account.take(most));
+            reply.raw(super::Answer::Ok, &bytes)
+        }
+        END => {
+            if let Some(account) = account() {
+                drop(account.0.lock().take());
+            }
+            Ok(())
+        }
+        number => Err(Refusal::no_such_procedure(number)),
+    }
+}
+
+/// Answers with as many zeros as the caller wants, and after the time that it wants.
+fn echo(request: &mut Request<'_>, reply: &mut Reply<'_>) -> Served {
+    if request.bytes() == 0 {
+        return Ok(());
+    }
+    let busy = u64::from(request.value::<u32>()?).min(BUSY_MAX);
+    reply.expect(1);
+    let _ = request.slice::<u8>(usize::MAX)?;
+    let mut filled = 0;
+    let mut back = request.out::<u8>(reply, &mut filled, usize::MAX)?;
+    request.finish()?;
+    if busy > 0 && caller().is_some_and(|caller| caller.account().is_some()) {
+        let until = sys::boot_ns() + busy;
+        while sys::boot_ns() < until {
+            core::hint::spin_loop();
+        }
+    }
+    let zeros = [0; 4096];
+    while back.capacity() > back.filled() {
+        let bytes = zeros.len().min(back.capacity() - back.filled());
+        let put = back.put(&zeros[..bytes]);
+        put.map_err(|_| Refusal::new(Kind::TooLarge, "the result does not fit"))?;
+    }
+    reply.filled(0, filled)?;
+    reply.ok(&(), |_| Ok(()))
+}
+
+/// Adds the stamps of the call that this thread has served to the account of its caller. `number` is the
+/// number of the procedure, as it was received. Called after the reply was sent.
+#[inline(always)]
+pub(crate) fn pass_end_of_call(number: u32, caller: &CallerInfo) {
+    if steps::is_recording() && unmarked(number).is_some() {
+        end_of_call(caller);
+    }
+}
+
+/// Does the same as [`pass_end_of_call`] for a marked call.
+#[cold]
+pub(crate) fn end_of_call(caller: &CallerInfo) {
+    thread_local! {
+        /// The number of marked calls of this thread.
+        static CALLS: Cell<usize> = const { Cell::new(0) };
+    }
+    if let Some(account) = caller.account() {
+        account.add(steps::take());
+        let calls = CALLS.get();
+        CALLS.set(calls.wrapping_add(1));
+        steps::choose(CHOICES[calls % CHOICES.len()]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_are_reversible_and_differ_from_other_numbers() {
+        for procedure in [0, 1, 2, 4711, BUILT_IN - 100, PING, ECHO, BATCH] {
+            let number = marked(procedure);
+            assert_eq!(unmarked(number), Some(procedure), "{procedure:x}");
+            assert!(number >= SPECIAL && unmarked(procedure).is_none());
+        }
+        for number in [STREAMS, BATCH, PING, BEGIN, TAKE, END, ECHO, 0, BUILT_IN] {
+            assert_eq!(unmarked(number), None, "{number:x}");
+        }
+    }
+
+    #[test]
+    fn records_are_bounded_and_taken_once() {
+        let account = ServerAccount::default();
+        account.add([1; STEPS]);
+        assert!(account.take(9).is_empty(), "no account has begun");
+        account.begin().unwrap();
+        (0..RECORDS_MAX as u64 + 3).for_each(|at| account.add([at; STEPS]));
+        let bytes = STEPS * 8;
+        assert_eq!(account.take(2).len(), 2 * bytes);
+        let rest = account.take(usize::MAX);
+        assert_eq!((rest.len(), &rest[..8]), ((RECORDS_MAX - 2) * bytes, &2_u64.to_le_bytes()[..]));
+        account.begin().unwrap();
+        assert!(account.take(9).is_empty());
+    }
+}
