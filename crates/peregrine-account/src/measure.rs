@@ -44,16 +44,37 @@ const PARTS: [(&str, Side); 10] = [
     ("unmarshals, ends", Side::Client),
 ];
 
+/// The kinds of calls.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum CallKind {
+    /// A call outside of the account.
+    Plain,
+    Accounted,
+    Echo,
+}
+
+/// The steps before and after a call.
+const OUTER: [Step; 2] = [Step::Called, Step::Returned];
+
+/// The order of the kinds of calls, again and again. Each kind follows each kind equally often, because a server
+/// is ready for the next call later if it has recorded the call before.
+const ORDER: [CallKind; 9] = {
+    use CallKind::{Accounted, Echo, Plain};
+    [Plain, Plain, Accounted, Plain, Echo, Accounted, Accounted, Echo, Echo]
+};
+
 /// The steps at which an account has a stamp in addition to those before and after the call: one of them in
-/// each call. `None`: no further stamp. Both the number of these entries and the number of a server's choices
-/// are odd, and they have no common divisor, so each step of one side occurs with each step of the other.
-const INNER: [Option<Step>; 9] = [
+/// each call. `None`: no further stamp.
+///
+/// The number of these entries, the number of [`ECHO`] and the number of a server's choices (7) have no common
+/// divisor with each other, nor with the three calls of a kind in [`ORDER`]. So each of them occurs with each of
+/// the others.
+const INNER: [Option<Step>; 8] = [
     Some(Step::Begun),
     None,
     Some(Step::Entered),
     None,
     Some(Step::Sending),
-    None,
     Some(Step::Received),
     None,
     Some(Step::Taken),
@@ -61,10 +82,11 @@ const INNER: [Option<Step>; 9] = [
 
 /// The same for echoes. An echo has no stamp at both steps: locally, a stamp directly before the word is sent
 /// changes how long the word takes.
-const ECHO: [Step; 3] = [Step::Sending, Step::Received, Step::Received];
+const ECHO: [Step; 5] =
+    [Step::Sending, Step::Received, Step::Received, Step::Sending, Step::Received];
 
-/// The number of calls of each kind in a round: a multiple of the number of all combinations of steps.
-const CALLS: usize = 6 * INNER.len() * 7;
+/// How often a round repeats [`ORDER`]: a multiple of the number of all combinations of steps.
+const REPETITIONS: usize = 2 * INNER.len() * 7;
 
 /// If the procedure takes less than this time, in nanoseconds, echoes do not occupy the server.
 const BUSY_MIN: f64 = 500.0;
@@ -130,42 +152,45 @@ fn round(
     calls: &mut Calls<'_>,
     busy: Duration,
 ) -> Result<Round, CallError> {
-    const OUTER: [Step; 2] = [Step::Called, Step::Returned];
     let (bytes, mut back) = (vec![0; calls.bytes], vec![0; calls.back]);
-    let (mut round, mut of_echo) = (Round::default(), Vec::with_capacity(2 * CALLS));
+    let (mut round, mut of_echo) = (Round::default(), Vec::new());
     // Records of calls that failed or were not waited for.
     accounting.server_calls()?;
-    for turn in 0..CALLS {
+    for kind in ORDER.into_iter().cycle().take(REPETITIONS * ORDER.len()) {
+        match kind {
+            CallKind::Plain => {
+                Accounting::record_only(&OUTER);
+                Accounting::before_call();
+                (calls.plain)()?;
+                Accounting::after_call();
+                round.plain.push(Accounting::last_call());
+            }
+            CallKind::Accounted => {
+                let [called, returned] = OUTER;
+                match INNER[round.accounted.len() % INNER.len()] {
+                    None => Accounting::record_only(&OUTER),
+                    Some(inner) => Accounting::record_only(&[called, inner, returned]),
+                }
+                Accounting::before_call();
+                (calls.accounted)()?;
+                Accounting::after_call();
+                round.accounted.push(Accounting::last_call());
+                of_echo.push(false);
+            }
+            CallKind::Echo => {
+                let inner = ECHO[round.echoes.len() % ECHO.len()];
+                Accounting::record_only(&[Step::Called, inner]);
+                Accounting::before_call();
+                accounting.echo(&bytes, &mut back, busy)?;
+                Accounting::after_call();
+                round.echoes.push(Accounting::last_call());
+                of_echo.push(true);
+            }
+        }
         Accounting::record_only(&OUTER);
         Accounting::before_call();
         Accounting::after_call();
         round.nothing.push(Accounting::last_call());
-        // Each kind of call follows each other kind.
-        for kind in if turn % 2 == 0 { [0, 1, 2] } else { [2, 1, 0] } {
-            match (kind, INNER[turn % INNER.len()]) {
-                (0, _) | (1, None) => Accounting::record_only(&OUTER),
-                (1, Some(inner)) => {
-                    Accounting::record_only(&[Step::Called, inner, Step::Returned]);
-                }
-                _ => Accounting::record_only(&[Step::Called, ECHO[turn % ECHO.len()]]),
-            }
-            Accounting::before_call();
-            match kind {
-                0 => (calls.plain)()?,
-                1 => (calls.accounted)()?,
-                _ => accounting.echo(&bytes, &mut back, busy)?,
-            }
-            Accounting::after_call();
-            let times = Accounting::last_call();
-            match kind {
-                0 => round.plain.push(times),
-                1 => round.accounted.push(times),
-                _ => round.echoes.push(times),
-            }
-            if kind > 0 {
-                of_echo.push(kind == 2);
-            }
-        }
     }
     let all = records(accounting, of_echo.len())?;
     for (times, of_echo) in all.into_iter().zip(of_echo) {

@@ -39,7 +39,7 @@ const BUSY_MAX: u64 = 1_000_000;
 /// The largest number of records of one account. Further calls are not recorded.
 const RECORDS_MAX: usize = 4096;
 /// The largest number of accounts in a process.
-const ACCOUNTS_MAX: u32 = 16;
+const ACCOUNTS_MAX: usize = 16;
 
 /// The steps that a server records in one marked call, in the next one, and so on. Each other step is recorded
 /// together with the arrival of the call.
@@ -75,72 +75,97 @@ pub(crate) const fn unmarked(number: u32) -> Option<u32> {
     Some(if low >= (ECHO & !(SPECIAL | BUILT_IN)) { low | SPECIAL | BUILT_IN } else { low })
 }
 
-/// The records of the marked calls of one client, while the client makes an account.
-#[derive(Debug, Default)]
-pub(crate) struct ServerAccount(Mutex<Option<Records>>);
+/// The accounts of this process.
+static ACCOUNTS: [Mutex<Option<Records>>; ACCOUNTS_MAX] =
+    [const { Mutex::new(None) }; ACCOUNTS_MAX];
 
-#[derive(Debug)]
+/// The records of the marked calls of one client, while the client makes an account.
 struct Records {
+    /// The address of the [`ClientAccount`] of the client.
+    client: usize,
     of_calls: Vec<Stamps>,
     /// For the paths that look whether an account is being made.
     _recording: Recording,
-    _counted: Counted,
 }
 
-/// One of the accounts of this process.
-#[derive(Debug)]
-struct Counted(());
+/// Which account a client makes: its place in [`ACCOUNTS`], plus 1. 0: none. It ends when this value is dropped.
+#[derive(Debug, Default)]
+pub(crate) struct ClientAccount(AtomicU32);
 
-static ACCOUNTS: AtomicU32 = AtomicU32::new(0);
-
-impl Counted {
-    fn one_more() -> Option<Self> {
-        let more = |count| (count < ACCOUNTS_MAX).then_some(count + 1);
-        let counted = ACCOUNTS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-        counted.ok().map(|_| Self(()))
+impl Clone for ClientAccount {
+    /// Returns no account: a client that is known in two ways still makes one.
+    fn clone(&self) -> Self {
+        Self::default()
     }
 }
 
-impl Drop for Counted {
+impl Drop for ClientAccount {
     fn drop(&mut self) {
-        ACCOUNTS.fetch_sub(1, Ordering::Relaxed);
+        self.end();
     }
 }
 
-impl ServerAccount {
+impl ClientAccount {
+    fn address(&self) -> usize {
+        core::ptr::from_ref(self).addr()
+    }
+
+    /// Calls `with` with the records of the account, if the client makes one.
+    fn with<T>(&self, with: impl FnOnce(&mut Records) -> T) -> Option<T> {
+        let place = self.0.load(Ordering::Acquire).checked_sub(1)?;
+        let mut records = ACCOUNTS.get(place as usize)?.lock();
+        // The account may have ended, and the place may belong to another client.
+        records.as_mut().filter(|records| records.client == self.address()).map(with)
+    }
+
+    fn is_begun(&self) -> bool {
+        self.with(|_| ()).is_some()
+    }
+
     fn begin(&self) -> Served {
-        let mut records = self.0.lock();
-        match &mut *records {
-            Some(records) => records.of_calls.clear(),
-            None => {
-                let many = || {
-                    let text = format!("{ACCOUNTS_MAX} accounts are being made at this server");
-                    Refusal::new(Kind::Exhausted, text)
-                };
-                *records = Some(Records {
-                    _counted: Counted::one_more().ok_or_else(many)?,
-                    of_calls: Vec::with_capacity(RECORDS_MAX),
-                    _recording: Recording::begin(),
-                });
+        if self.with(|records| records.of_calls.clear()).is_some() {
+            return Ok(());
+        }
+        for (place, records) in (1..).zip(&ACCOUNTS) {
+            let mut records = records.lock();
+            if records.is_none() {
+                let begun = self.0.compare_exchange(0, place, Ordering::AcqRel, Ordering::Relaxed);
+                if begun.is_ok() {
+                    let of_calls = Vec::with_capacity(RECORDS_MAX);
+                    let (client, _recording) = (self.address(), Recording::begin());
+                    *records = Some(Records { client, of_calls, _recording });
+                }
+                // Otherwise another thread begins this account.
+                return Ok(());
             }
         }
-        Ok(())
+        let text = format!("{ACCOUNTS_MAX} accounts are being made at this server");
+        Err(Refusal::new(Kind::Exhausted, text))
+    }
+
+    fn end(&self) {
+        let place = self.0.swap(0, Ordering::AcqRel).checked_sub(1);
+        if let Some(records) = place.and_then(|place| ACCOUNTS.get(place as usize)) {
+            let ended = records.lock().take_if(|records| records.client == self.address());
+            drop(ended);
+        }
     }
 
     fn add(&self, stamps: Stamps) {
-        if let Some(records) = &mut *self.0.lock()
-            && records.of_calls.len() < RECORDS_MAX
-        {
-            records.of_calls.push(stamps);
-        }
+        self.with(|records| {
+            if records.of_calls.len() < RECORDS_MAX {
+                records.of_calls.push(stamps);
+            }
+        });
     }
 
     /// Returns the bytes of at most `most` records, and forgets these records.
     fn take(&self, most: usize) -> Vec<u8> {
-        let mut records = self.0.lock();
-        let Some(records) = &mut *records else { return Vec::new() };
-        let taken = records.of_calls.drain(..most.min(records.of_calls.len()));
-        taken.flatten().flat_map(u64::to_le_bytes).collect()
+        let taken = self.with(|records| {
+            let taken = records.of_calls.drain(..most.min(records.of_calls.len()));
+            taken.flatten().flat_map(u64::to_le_bytes).collect()
+        });
+        taken.unwrap_or_default()
     }
 }
 
@@ -165,21 +190,20 @@ pub(super) fn serve(
 
 /// Serves a call of a procedure by which clients make accounts.
 pub(super) fn built_in(request: &mut Request<'_>, reply: &mut Reply<'_>, number: u32) -> Served {
-    let account = || caller().and_then(|caller| caller.account());
     match number {
         ECHO => echo(request, reply),
         BEGIN => match caller() {
-            Some(caller) => caller.account_begun().begin(),
+            Some(caller) => caller.account().begin(),
             None => Err(Refusal::new(Kind::BadArguments, "the caller is not known")),
         },
         TAKE => {
             let most = reply.bytes() / (STEPS * size_of::<u64>());
-            let bytes = account().map_or_else(Vec::new, |account| account.take(most));
+            let bytes = caller().map_or_else(Vec::new, |caller| caller.account().take(most));
             reply.raw(super::Answer::Ok, &bytes)
         }
         END => {
-            if let Some(account) = account() {
-                drop(account.0.lock().take());
+            if let Some(caller) = caller() {
+                caller.account().end();
             }
             Ok(())
         }
@@ -198,7 +222,7 @@ fn echo(request: &mut Request<'_>, reply: &mut Reply<'_>) -> Served {
     let mut filled = 0;
     let mut back = request.out::<u8>(reply, &mut filled, usize::MAX)?;
     request.finish()?;
-    if busy > 0 && caller().is_some_and(|caller| caller.account().is_some()) {
+    if busy > 0 && caller().is_some_and(|caller| caller.account().is_begun()) {
         let until = sys::boot_ns() + busy;
         while sys::boot_ns() < until {
             core::hint::spin_loop();
@@ -230,7 +254,8 @@ pub(crate) fn end_of_call(caller: &CallerInfo) {
         /// The number of marked calls of this thread.
         static CALLS: Cell<usize> = const { Cell::new(0) };
     }
-    if let Some(account) = caller.account() {
+    let account = caller.account();
+    if account.is_begun() {
         account.add(steps::take());
         let calls = CALLS.get();
         CALLS.set(calls.wrapping_add(1));
@@ -256,7 +281,7 @@ mod tests {
 
     #[test]
     fn records_are_bounded_and_taken_once() {
-        let account = ServerAccount::default();
+        let account = ClientAccount::default();
         account.add([1; STEPS]);
         assert!(account.take(9).is_empty(), "no account has begun");
         account.begin().unwrap();
@@ -267,5 +292,8 @@ mod tests {
         assert_eq!((rest.len(), &rest[..8]), ((RECORDS_MAX - 2) * bytes, &2_u64.to_le_bytes()[..]));
         account.begin().unwrap();
         assert!(account.take(9).is_empty());
+        account.add([1; STEPS]);
+        account.end();
+        assert!(account.take(9).is_empty() && !account.is_begun());
     }
 }

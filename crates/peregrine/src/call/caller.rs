@@ -4,11 +4,11 @@ use core::cell::{Cell, RefCell};
 use core::net::SocketAddr;
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::CallerIdentity;
-use super::accounted::ServerAccount;
+use super::accounted::ClientAccount;
 use super::batch::Account;
 use super::chain::{self, Link};
 use super::deferred::{Cancels, Owed};
@@ -44,8 +44,8 @@ pub(crate) struct CallerInfo {
     pub(crate) ending: Option<Ending>,
     /// The metadata of the call. Most calls have none, and all calls of a binding then share one value.
     pub(crate) carried: Option<Carried>,
-    /// The account that the caller makes of its calls, if it has ever made one.
-    pub(crate) account: OnceLock<Arc<ServerAccount>>,
+    /// The account that the caller makes of its calls.
+    pub(crate) account: ClientAccount,
 }
 
 /// What the [`CallerInfo`] of a call with metadata has in addition.
@@ -108,7 +108,7 @@ impl CallerInfo {
             identity: None,
             ending: None,
             carried: None,
-            account: OnceLock::new(),
+            account: ClientAccount::default(),
         }
     }
 
@@ -125,8 +125,8 @@ impl CallerInfo {
     }
 
     /// Returns the account that the caller makes of its calls.
-    pub(super) fn account(&self) -> Option<&Arc<ServerAccount>> {
-        self.carried.as_ref().map_or(self, |carried| &carried.plain).account.get()
+    pub(super) fn account(&self) -> &ClientAccount {
+        &self.carried.as_ref().map_or(self, |carried| &carried.plain).account
     }
 }
 
@@ -193,13 +193,8 @@ impl Caller {
     }
 
     /// Returns the account that the caller makes of its calls.
-    pub(super) fn account(&self) -> Option<Arc<ServerAccount>> {
-        self.info.account().map(Arc::clone)
-    }
-
-    /// Returns the account that the caller begins to make.
-    pub(super) fn account_begun(&self) -> Arc<ServerAccount> {
-        Arc::clone(self.info.plain().account.get_or_init(Arc::default))
+    pub(super) fn account(&self) -> &ClientAccount {
+        self.info.account()
     }
 
     /// Returns the path by which the call arrived.
