@@ -1,13 +1,17 @@
 //! Accounts of where the time of Peregrine's calls goes.
 //!
 //! An account divides a call into *parts*, and measures each part at the client or at the server. The parts
-//! add up to the time of the whole call, except for a *rest* of a few per cent, which the account shows. No
-//! part is what remains of the whole when the others are subtracted. This is Lampson's way of accounting for
-//! time, and that of the papers about Firefly RPC (3.3) and Peregrine (5).
+//! add up to the time of the whole call, except for a *rest* of a few per cent, which the account shows. This is
+//! Lampson's way of accounting for time, and that of the papers about Firefly RPC (3.3) and Peregrine (5).
 //!
 //! The time that data takes from one side to the other, the *transfer*, is measured with calls that carry the
-//! same number of bytes, and that no object takes part in. So the transfer includes the operating system, and
-//! the time until the waiting thread runs.
+//! same number of bytes, and that no object takes part in (*echoes*). It is the time between the sending of an
+//! echo and the arrival of its result, without what the server takes in between. So the transfer includes the
+//! operating system, and the time until the waiting thread runs. No part is what remains of the call itself when
+//! its other parts are subtracted.
+//!
+//! The rest shows whether the calls of an account and its echoes were alike: whether the transfer took as long
+//! in both. It does not show whether the parts within one side are divided correctly.
 //!
 //! A *stamp* notes the time of one step. It takes about 20 ns, as long as some parts of a local call. So each
 //! call has few stamps, and one call after another has them at other steps. The time of a stamp is measured,
@@ -55,7 +59,7 @@ pub struct Options {
     /// The number of rounds. Each round measures each part.
     pub rounds: usize,
     /// The account ends before all rounds are over if they take longer than this time. It has at least three
-    /// rounds.
+    /// rounds, and one that only shows how long the procedure takes. A round makes 1,008 calls.
     pub limit: Duration,
 }
 
@@ -67,7 +71,8 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Returns options for an account that is measured in at most a second, and less exactly.
+    /// Returns options for an account that is measured in about a second if its calls are short, and less
+    /// exactly.
     pub fn quick() -> Self {
         Self { rounds: 9, limit: Duration::from_secs(1) }
     }

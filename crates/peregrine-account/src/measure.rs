@@ -67,8 +67,8 @@ const ORDER: [CallKind; 9] = {
 /// each call. `None`: no further stamp.
 ///
 /// The number of these entries, the number of [`ECHO`] and the number of a server's choices (7) have no common
-/// divisor with each other, nor with the three calls of a kind in [`ORDER`]. So each of them occurs with each of
-/// the others.
+/// divisor with each other, nor with the three calls of a kind in [`ORDER`]. So each step of one side occurs
+/// with each step of the other.
 const INNER: [Option<Step>; 8] = [
     Some(Step::Begun),
     None,
@@ -85,7 +85,8 @@ const INNER: [Option<Step>; 8] = [
 const ECHO: [Step; 5] =
     [Step::Sending, Step::Received, Step::Received, Step::Sending, Step::Received];
 
-/// How often a round repeats [`ORDER`]: a multiple of the number of all combinations of steps.
+/// How often a round repeats [`ORDER`]: a multiple of the number of combinations of [`INNER`] with a server's
+/// choices.
 const REPETITIONS: usize = 2 * INNER.len() * 7;
 
 /// If the procedure takes less than this time, in nanoseconds, echoes do not occupy the server.
@@ -123,7 +124,12 @@ pub(crate) fn account(
     }
     let rounds = rounds(accounting, &mut calls, options, begun);
     Accounting::record_all();
-    Ok(account_of(&rounds?))
+    let account = account_of(&rounds?);
+    if account.parts.iter().all(|part| part.ns.is_finite()) {
+        return Ok(account);
+    }
+    let text = "the server's records do not have all steps of the calls";
+    Err(CallError::new(Kind::BadResult, Executed::Maybe, text))
 }
 
 /// Makes the calls of all rounds. The first round only shows how long the procedure takes, and is left out.
@@ -204,20 +210,17 @@ fn round(
 /// result, so the last record may come a moment later.
 fn records(accounting: &Accounting, count: usize) -> Result<Vec<CallTimes>, CallError> {
     let (mut records, since) = (accounting.server_calls()?, Instant::now());
-    while records.len() < count {
-        if since.elapsed() > RECORD_WAIT {
-            return Err(incomplete(records.len(), count));
-        }
+    while records.len() < count && since.elapsed() < RECORD_WAIT {
         std::thread::sleep(Duration::from_millis(1));
         records.extend(accounting.server_calls()?);
     }
-    Ok(records)
+    if records.len() == count { Ok(records) } else { Err(incomplete(records.len(), count)) }
 }
 
 fn incomplete(recorded: usize, made: usize) -> CallError {
     let text = format!(
         "the server has recorded {recorded} of {made} calls: it does not record calls of async \
-         procedures, nor calls before the client has bound again"
+         procedures, calls with metadata, nor calls after the client has bound again"
     );
     CallError::new(Kind::BadResult, Executed::Maybe, text)
 }

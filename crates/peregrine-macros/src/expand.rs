@@ -235,7 +235,7 @@ fn client(model: &Interface, names: &Names) -> TokenStream {
             /// Returns a client whose calls are recorded, for an account of where their time goes.
             ///
             /// # Panics
-            /// If the accounting was begun with the binding of another client.
+            /// If the accounting was begun with the binding of another client, or this client has metadata.
             #[must_use]
             #visibility fn with_accounting(&self, accounting: &::peregrine::__rt::Accounting) -> Self {
                 Self {

@@ -72,6 +72,21 @@ pub(crate) fn choose_all() {
     CHOSEN.set(ALL);
 }
 
+/// As long as this value exists, its thread records nothing.
+pub(crate) struct Pause(u32);
+
+impl Pause {
+    pub(crate) fn begin() -> Self {
+        Self(CHOSEN.replace(0))
+    }
+}
+
+impl Drop for Pause {
+    fn drop(&mut self) {
+        CHOSEN.set(self.0);
+    }
+}
+
 /// As long as this value exists, all threads of this process record the steps of calls over networks.
 #[derive(Debug)]
 pub(crate) struct Recording(());
@@ -116,10 +131,17 @@ fn put(step: Step) {
     });
 }
 
+/// Records that the client's stub begins a call.
+#[cold]
+pub(crate) fn begin() {
+    keep_only(Step::Called);
+    record(Step::Begun);
+}
+
 /// Records that the server has checked a call, and runs it.
 #[cold]
 fn admit() {
-    restart();
+    keep_only(Step::Received);
     record(Step::Admitted);
     record(Step::AdmittedAgain);
 }
@@ -138,12 +160,12 @@ pub(crate) fn is_recording() -> bool {
     ACTIVE.load(Ordering::Relaxed) != 0
 }
 
-/// Forgets all stamps of this thread but that of the last arrival.
-fn restart() {
+/// Forgets all stamps of this thread but that of one step.
+fn keep_only(step: Step) {
     STAMPS.with(|stamps| {
-        let received = stamps[Step::Received as usize].get();
+        let kept = stamps[step as usize].get();
         stamps.iter().for_each(|stamp| stamp.set(0));
-        stamps[Step::Received as usize].set(received);
+        stamps[step as usize].set(kept);
     });
 }
 
@@ -167,7 +189,7 @@ mod tests {
     #[test]
     fn first_send_and_last_arrival_of_a_call_count() {
         choose_all();
-        restart();
+        forget();
         for step in
             [Step::Received, Step::Sending, Step::Sent, Step::Sending, Step::Sent, Step::Received]
         {
@@ -190,6 +212,21 @@ mod tests {
         assert_eq!(stamps.iter().filter(|stamp| **stamp != 0).count(), 2, "{stamps:?}");
         assert!(stamps[Step::Called as usize] <= stamps[Step::Taken as usize]);
         choose_all();
+    }
+
+    #[test]
+    fn new_call_forgets_the_last_one_and_calls_of_procedures_are_not_recorded() {
+        choose_all();
+        [Step::Sending, Step::Received, Step::Called].into_iter().for_each(record);
+        begin();
+        let pause = Pause::begin();
+        [Step::Sending, Step::Received].into_iter().for_each(record);
+        drop(pause);
+        record(Step::Taken);
+        let stamps = take();
+        let passed = [Step::Called, Step::Begun, Step::Taken].map(|step| stamps[step as usize]);
+        assert!(passed.is_sorted() && !passed.contains(&0), "{stamps:?}");
+        assert_eq!(stamps.iter().filter(|stamp| **stamp != 0).count(), 3, "{stamps:?}");
     }
 
     #[test]

@@ -5,7 +5,8 @@ mod support;
 use std::time::Duration;
 
 use peregrine::{
-    Accounting, BindOptions, CallTimes, Executed, Kind, Running, Server, Step, Wait, interface,
+    Accounting, BindOptions, Binding, CallTimes, Executed, Kind, Running, Server, Step, Wait,
+    interface,
 };
 use support::{alone, own_directory, until};
 
@@ -193,11 +194,98 @@ fn some_bindings_have_no_accounts() {
         assert_eq!((error.kind(), error.executed()), (Kind::BadArguments, Executed::No));
         assert!(error.to_string().contains(why), "{error}");
     }
-    let [one, other] = [0, 1].map(|at| WorkClient::bind(&addresses[at]).unwrap());
+    let [local, ..] = addresses;
+    let work = WorkClient::bind(&local).unwrap();
+    let noted = work.with_metadata("trace", "7").unwrap();
+    let error = Accounting::begin(noted.binding()).unwrap_err();
+    assert!(error.to_string().contains("no metadata"), "{error}");
+    let accounting = Accounting::begin(work.binding()).unwrap();
+    let error = work.with_accounting(&accounting).with_metadata("trace", "7").unwrap_err();
+    assert!(error.to_string().contains("no metadata"), "{error}");
+}
+
+#[test]
+fn export_of_health_makes_no_accounts() {
+    let _alone = alone();
+    let _directory = own_directory();
+    let (_running, [_, udp, tcp]) = serve();
+    for address in [udp, tcp] {
+        let place = address.strip_suffix("/work").unwrap();
+        let health = format!("{place}/.health");
+        let binding = Binding::bind_any(&health, &BindOptions::default()).unwrap();
+        binding.ping().unwrap();
+        let error = Accounting::begin(&binding).unwrap_err();
+        assert_eq!((error.kind(), error.executed()), (Kind::NoSuchProcedure, Executed::No));
+    }
+}
+
+#[test]
+#[should_panic(expected = "begun with the binding of another client")]
+fn accounting_of_another_client_is_refused() {
+    let _alone = alone();
+    let _directory = own_directory();
+    let (_running, [local, ..]) = serve();
+    let [one, other] = [0, 1].map(|_| WorkClient::bind(&local).unwrap());
     let accounting = Accounting::begin(one.binding()).unwrap();
-    let mixed =
-        std::thread::scope(|scope| scope.spawn(|| other.with_accounting(&accounting)).join());
-    assert!(mixed.is_err(), "the accounting of another client");
+    let _ = other.with_accounting(&accounting);
+}
+
+/// Calls a server of its own over TCP.
+struct Nested(WorkClient);
+
+impl Work for Nested {
+    fn double(&self, number: u32) -> peregrine::Result<u32> {
+        std::thread::sleep(Duration::from_millis(1));
+        let doubled = self.0.double(number)?;
+        std::thread::sleep(Duration::from_millis(1));
+        Ok(doubled)
+    }
+    fn fail(&self) -> peregrine::Result<()> {
+        Ok(())
+    }
+    fn sleep(&self, _: u64) -> peregrine::Result<()> {
+        Ok(())
+    }
+    fn panics(&self) -> peregrine::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn calls_of_a_procedure_are_not_in_the_record_of_its_call() {
+    let _alone = alone();
+    let _directory = own_directory();
+    let (_running, [.., tcp]) = serve();
+    let nested = Nested(WorkClient::bind(&tcp).unwrap());
+    let server = Server::new().export("nested", WorkServer::new(nested)).unwrap();
+    let running = server.listen("tcp:127.0.0.1:0").unwrap().spawn().unwrap();
+    for address in ["local:nested".to_owned(), format!("{}/nested", running.addresses()[0])] {
+        let work = WorkClient::bind(&address).unwrap();
+        let accounting = Accounting::begin(work.binding()).unwrap();
+        let accounted = work.with_accounting(&accounting);
+        (0..21).for_each(|number| assert_eq!(accounted.double(number).unwrap(), 2 * number));
+        let records = records(&accounting, 21);
+        let took = records.iter().filter_map(|one| one.between(Step::Received, Step::Returned));
+        let took: Vec<_> = took.collect();
+        assert!(took.len() >= 2 && took.iter().all(|ns| *ns >= 2_000_000), "{address}: {took:?}");
+    }
+}
+
+#[test]
+fn record_of_a_call_has_nothing_of_the_call_before() {
+    let _alone = alone();
+    let _directory = own_directory();
+    let (_running, addresses) = serve();
+    for address in &addresses {
+        let work = WorkClient::bind(address).unwrap();
+        let accounting = Accounting::begin(work.binding()).unwrap();
+        work.double(1).unwrap();
+        // Without `before_call`.
+        work.with_accounting(&accounting).double(1).unwrap();
+        let times = Accounting::last_call();
+        assert!(times.between(Step::Begun, Step::Sending).is_some(), "{address}: {times:?}");
+        assert!(times.at(Step::Called).is_none(), "{address}: {times:?}");
+    }
 }
 
 #[cfg(feature = "async")]

@@ -302,11 +302,12 @@ impl Binding {
     /// limit of this one.
     ///
     /// # Panics
-    /// If the accounting was begun with the binding of another client.
+    /// If the accounting was begun with the binding of another client, or this binding has metadata.
     #[must_use]
     pub fn with_accounting(&self, accounting: &Accounting) -> Self {
         let is_own = Arc::ptr_eq(&self.home, &accounting.binding().home);
         assert!(is_own, "the accounting was begun with the binding of another client");
+        assert!(self.terms.metadata().is_empty(), "recorded calls have no metadata");
         self.accounted()
     }
 
@@ -328,6 +329,9 @@ impl Binding {
         }
         if now.system().is_some() {
             return Some("servers of other RPC systems make no accounts");
+        }
+        if !self.terms.metadata().is_empty() {
+            return Some("recorded calls have no metadata: use a client without metadata");
         }
         (now.path.kind() == PathKind::InProcess)
             .then_some("a call within the process has no steps: bind to a server")
@@ -384,6 +388,11 @@ impl Binding {
             let error = CallError::not_executed(Kind::BadArguments, Phase::Marshal, text);
             let advice = "pass the data as arguments of the calls";
             return Err(error.with_advice(advice).at(self.address()));
+        }
+        if !metadata.is_empty() && self.terms.are_accounted() {
+            let text = "recorded calls have no metadata";
+            let error = CallError::not_executed(Kind::BadArguments, Phase::Marshal, text);
+            return Err(error.at(self.address()));
         }
         Ok(self.with_terms(self.terms.with_metadata(metadata)))
     }

@@ -10,6 +10,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::{Call, CallerInfo, PING, Reply, Request, Serve, Served, caller};
 use crate::error::Kind;
+use crate::interface::HEALTH_NAME;
 use crate::steps::{self, Recording, STEPS, Stamps, Step};
 use crate::sync::Mutex;
 use crate::sys;
@@ -30,14 +31,17 @@ pub(crate) const BEGIN: u32 = u32::MAX - 4;
 pub(crate) const TAKE: u32 = u32::MAX - 5;
 /// The number of the procedure that ends an account.
 pub(crate) const END: u32 = u32::MAX - 6;
-/// The number of the procedure that takes any bytes, and returns as many zeros as the caller wants. In an
-/// account, it first occupies its thread for as long as the caller wants.
+/// The number of the procedure that takes any bytes, and returns as many zeros as the caller wants. It first
+/// occupies its thread for as long as the caller wants. Only clients that make an account may call it.
 pub(crate) const ECHO: u32 = u32::MAX - 7;
 
 /// The longest time for which an echo occupies its thread, in nanoseconds.
 const BUSY_MAX: u64 = 1_000_000;
 /// The largest number of records of one account. Further calls are not recorded.
-const RECORDS_MAX: usize = 4096;
+pub(crate) const RECORDS_MAX: usize = 4096;
+/// An account that was not used for this time, in nanoseconds, ends when another client begins one. Over
+/// datagrams, a server does not know when a client has been killed.
+const IDLE: u64 = 60_000_000_000;
 /// The largest number of accounts in a process.
 const ACCOUNTS_MAX: usize = 16;
 
@@ -84,6 +88,8 @@ struct Records {
     /// The address of the [`ClientAccount`] of the client.
     client: usize,
     of_calls: Vec<Stamps>,
+    /// When the client has last used the account, in nanoseconds since the machine was started.
+    used: u64,
     /// For the paths that look whether an account is being made.
     _recording: Recording,
 }
@@ -115,7 +121,9 @@ impl ClientAccount {
         let place = self.0.load(Ordering::Acquire).checked_sub(1)?;
         let mut records = ACCOUNTS.get(place as usize)?.lock();
         // The account may have ended, and the place may belong to another client.
-        records.as_mut().filter(|records| records.client == self.address()).map(with)
+        let records = records.as_mut().filter(|records| records.client == self.address())?;
+        records.used = sys::boot_ns();
+        Some(with(records))
     }
 
     fn is_begun(&self) -> bool {
@@ -128,12 +136,14 @@ impl ClientAccount {
         }
         for (place, records) in (1..).zip(&ACCOUNTS) {
             let mut records = records.lock();
-            if records.is_none() {
+            let now = sys::boot_ns();
+            let is_idle = |records: &Records| now.saturating_sub(records.used) > IDLE;
+            if records.as_ref().is_none_or(is_idle) {
                 let begun = self.0.compare_exchange(0, place, Ordering::AcqRel, Ordering::Relaxed);
                 if begun.is_ok() {
                     let of_calls = Vec::with_capacity(RECORDS_MAX);
                     let (client, _recording) = (self.address(), Recording::begin());
-                    *records = Some(Records { client, of_calls, _recording });
+                    *records = Some(Records { client, of_calls, used: now, _recording });
                 }
                 // Otherwise another thread begins this account.
                 return Ok(());
@@ -143,7 +153,7 @@ impl ClientAccount {
         Err(Refusal::new(Kind::Exhausted, text))
     }
 
-    fn end(&self) {
+    pub(crate) fn end(&self) {
         let place = self.0.swap(0, Ordering::AcqRel).checked_sub(1);
         if let Some(records) = place.and_then(|place| ACCOUNTS.get(place as usize)) {
             let ended = records.lock().take_if(|records| records.client == self.address());
@@ -151,7 +161,11 @@ impl ClientAccount {
         }
     }
 
-    fn add(&self, stamps: Stamps) {
+    /// Adds the record of a call. Its times count from 1 at its first step, so that they do not tell how long the
+    /// machine runs.
+    fn add(&self, mut stamps: Stamps) {
+        let first = stamps.iter().copied().filter(|stamp| *stamp != 0).min().unwrap_or(1);
+        stamps.iter_mut().filter(|stamp| **stamp != 0).for_each(|stamp| *stamp -= first - 1);
         self.with(|records| {
             if records.of_calls.len() < RECORDS_MAX {
                 records.of_calls.push(stamps);
@@ -178,35 +192,36 @@ pub(super) fn serve(
 ) -> Served {
     request.set_procedure(procedure);
     steps::record(Step::Called);
+    // The procedure may make calls itself.
+    let pause = steps::Pause::begin();
     let served = match procedure {
         0..SPECIAL => serve.serve(request, reply),
         PING => Ok(()),
         BATCH | STREAMS => Err(Refusal::no_such_procedure(procedure)),
         _ => built_in(request, reply, procedure),
     };
+    drop(pause);
     steps::record(Step::Returned);
     served
 }
 
-/// Serves a call of a procedure by which clients make accounts.
+/// Serves a call of a procedure by which clients make accounts. The export of the server's health has no accounts,
+/// because its calls need no permit, and must never wait.
 pub(super) fn built_in(request: &mut Request<'_>, reply: &mut Reply<'_>, number: u32) -> Served {
+    let caller = caller().filter(|caller| caller.export() != HEALTH_NAME);
+    let Some(caller) = caller else { return Err(Refusal::no_such_procedure(number)) };
+    let account = caller.account();
     match number {
-        ECHO => echo(request, reply),
-        BEGIN => match caller() {
-            Some(caller) => caller.account().begin(),
-            None => Err(Refusal::new(Kind::BadArguments, "the caller is not known")),
-        },
+        BEGIN => account.begin(),
         TAKE => {
             let most = reply.bytes() / (STEPS * size_of::<u64>());
-            let bytes = caller().map_or_else(Vec::new, |caller| caller.account().take(most));
-            reply.raw(super::Answer::Ok, &bytes)
+            reply.raw(super::Answer::Ok, &account.take(most))
         }
         END => {
-            if let Some(caller) = caller() {
-                caller.account().end();
-            }
+            account.end();
             Ok(())
         }
+        ECHO if account.is_begun() => echo(request, reply),
         number => Err(Refusal::no_such_procedure(number)),
     }
 }
@@ -222,7 +237,7 @@ fn echo(request: &mut Request<'_>, reply: &mut Reply<'_>) -> Served {
     let mut filled = 0;
     let mut back = request.out::<u8>(reply, &mut filled, usize::MAX)?;
     request.finish()?;
-    if busy > 0 && caller().is_some_and(|caller| caller.account().is_begun()) {
+    if busy > 0 {
         let until = sys::boot_ns() + busy;
         while sys::boot_ns() < until {
             core::hint::spin_loop();
@@ -261,6 +276,7 @@ pub(crate) fn end_of_call(caller: &CallerInfo) {
         CALLS.set(calls.wrapping_add(1));
         steps::choose(CHOICES[calls % CHOICES.len()]);
     }
+    steps::forget();
 }
 
 #[cfg(test)]
@@ -285,11 +301,18 @@ mod tests {
         account.add([1; STEPS]);
         assert!(account.take(9).is_empty(), "no account has begun");
         account.begin().unwrap();
-        (0..RECORDS_MAX as u64 + 3).for_each(|at| account.add([at; STEPS]));
+        let record = |at| {
+            let mut stamps = [0; STEPS];
+            (stamps[1], stamps[4]) = (7000, 7000 + at);
+            stamps
+        };
+        (0..RECORDS_MAX as u64 + 3).for_each(|at| account.add(record(at)));
         let bytes = STEPS * 8;
         assert_eq!(account.take(2).len(), 2 * bytes);
         let rest = account.take(usize::MAX);
-        assert_eq!((rest.len(), &rest[..8]), ((RECORDS_MAX - 2) * bytes, &2_u64.to_le_bytes()[..]));
+        assert_eq!(rest.len(), (RECORDS_MAX - 2) * bytes);
+        let third: Vec<_> = rest[..bytes].chunks(8).map(|word| word[0]).collect();
+        assert_eq!(third, [0, 1, 0, 0, 3, 0, 0, 0, 0, 0], "times count from the first step");
         account.begin().unwrap();
         assert!(account.take(9).is_empty());
         account.add([1; STEPS]);

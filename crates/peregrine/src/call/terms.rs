@@ -7,7 +7,7 @@ use core::time::Duration;
 use std::time::Instant;
 
 use super::{Limit, Metadata, due};
-use crate::steps::{self, Step};
+use crate::steps;
 
 /// What a client has set for each of its calls.
 #[derive(Clone, Debug)]
@@ -84,15 +84,21 @@ impl Terms {
 
     /// Returns these terms with other metadata.
     pub(crate) fn with_metadata(&self, metadata: Metadata) -> Self {
-        match metadata.is_empty() {
-            true => self.limit().into(),
-            false => Self::Metadata { metadata, limit: self.limit() },
+        match (self, metadata.is_empty()) {
+            (Self::Accounted(_), true) => self.clone(),
+            (_, true) => self.limit().into(),
+            (_, false) => Self::Metadata { metadata, limit: self.limit() },
         }
     }
 
     /// Returns terms with the same limit, for calls whose steps are recorded. Such calls have no metadata.
     pub(crate) fn accounted(&self) -> Self {
         Self::Accounted(self.limit())
+    }
+
+    /// Returns whether the steps of calls are recorded.
+    pub(crate) const fn are_accounted(&self) -> bool {
+        matches!(self, Self::Accounted(_))
     }
 
     /// Returns terms with the same limit, for calls whose steps are not recorded.
@@ -131,7 +137,7 @@ fn begun_with_metadata(metadata: &Metadata, limit: Limit) -> CallTerms<'_> {
 
 #[cold]
 fn begun_accounted(limit: Limit) -> CallTerms<'static> {
-    steps::record(Step::Begun);
+    steps::begin();
     let deadline = match (limit.deadline(), due()) {
         (Some(own), Some(due)) => Some(own.min(due)),
         (own, due) => own.or(due),

@@ -5,6 +5,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use super::export::Export;
+use crate::call::accounted::unmarked;
 use crate::call::{Caller, CallerInfo, Refusal, Serve};
 use crate::counters::Tally;
 use crate::error::Kind;
@@ -109,6 +110,7 @@ impl BindingRow {
         if !self.revoked.swap(true, Ordering::AcqRel) {
             self.bindings.fetch_sub(1, Ordering::Relaxed);
             self.tally.end();
+            self.caller.account.end();
         }
     }
 
@@ -146,6 +148,7 @@ impl BindingRow {
     /// Tells the layers of the export that the server has refused a call before its procedure.
     #[cold]
     pub(crate) fn report_refused(&self, procedure: u32, bytes: u32, refusal: &Refusal) {
+        let procedure = unmarked(procedure).unwrap_or(procedure);
         self.serve().refused(procedure, bytes as usize, &Caller::of(&self.caller), refusal);
     }
 

@@ -1,11 +1,12 @@
 //! Accounts of calls at the client: which steps a call passes, and when.
 
+use core::marker::PhantomData;
 use core::time::Duration;
 
 use super::Stub;
 use super::compiled::{ask, call, call_swapped, target};
 use crate::binding::Binding;
-use crate::call::accounted::{BEGIN, ECHO, END, TAKE};
+use crate::call::accounted::{BEGIN, ECHO, END, RECORDS_MAX, TAKE};
 use crate::error::{CallError, Kind, Phase};
 use crate::steps::{self, Recording, STEPS, Stamps, Step};
 use crate::value::{Out, Representation};
@@ -13,8 +14,9 @@ use crate::value::{Out, Representation};
 /// Records when the calls of a client pass their steps, at the client and at the server (Lampson's way of
 /// accounting for time; Firefly RPC, 3.3).
 ///
-/// Only calls over [`binding`](Self::binding) are recorded, and only those of procedures that block their
-/// thread. As long as this value exists, calls over networks of this process and of the server cost some
+/// Only calls over [`binding`](Self::binding) on the thread that has begun the account are recorded, and only
+/// those of procedures that block their thread. They have no metadata. Over UDP and raw Ethernet, a call that
+/// times out ends the account at the server. As long as this value exists, calls over networks of this process and of the server cost some
 /// nanoseconds more.
 ///
 /// ```
@@ -41,6 +43,8 @@ use crate::value::{Out, Representation};
 pub struct Accounting {
     binding: Binding,
     _recording: Recording,
+    /// Over datagrams, each thread has an account of its own at the server.
+    _of_thread: PhantomData<*const ()>,
 }
 
 /// When one call passed its steps, at one side.
@@ -48,7 +52,8 @@ pub struct Accounting {
 pub struct CallTimes(Stamps);
 
 impl CallTimes {
-    /// Returns when the call passed a step, in nanoseconds since the machine was started. `None`: the call has
+    /// Returns when the call passed a step, in nanoseconds: at the client since the machine was started, at the
+    /// server since the call's first recorded step. `None`: the call has
     /// not passed the step at this side.
     pub fn at(&self, step: Step) -> Option<u64> {
         Some(self.0[step as usize]).filter(|at| *at != 0)
@@ -64,15 +69,16 @@ impl Accounting {
     /// Begins an account of calls to the server of a binding.
     ///
     /// # Errors
-    /// If the server is of another RPC system, or of a release that makes no accounts. If the binding is a pool
-    /// or within this process. Any error of a call.
+    /// If the server is of another RPC system, or of a release that makes no accounts. If the binding is a pool,
+    /// has metadata, or is within this process. Any error of a call.
     pub fn begin(binding: &Binding) -> Result<Self, CallError> {
         if let Some(why) = binding.unaccountable() {
             return Err(CallError::not_executed(Kind::BadArguments, Phase::Call, why));
         }
         let recording = Recording::begin();
         ask(binding, BEGIN)?;
-        Ok(Self { binding: binding.accounted(), _recording: recording })
+        let binding = binding.accounted();
+        Ok(Self { binding, _recording: recording, _of_thread: PhantomData })
     }
 
     /// Returns the binding whose calls are recorded.
@@ -113,7 +119,7 @@ impl Accounting {
 
     /// Makes this thread record only these steps of its calls at the client from now on, because each record
     /// takes time. A server always chooses itself: in each call, it records at most two steps, except in the
-    /// first call of an account that a thread serves.
+    /// first recorded call of one of its threads.
     pub fn record_only(steps: &[Step]) {
         steps::choose(steps);
     }
@@ -142,8 +148,8 @@ impl Accounting {
         CallTimes(steps::take())
     }
 
-    /// Returns when calls passed their steps at the server, in the order of the calls. Each call is returned
-    /// once. The server keeps at most 4,096 calls. It adds a call after it has sent the result, so the last call
+    /// Returns when calls passed their steps at the server, in the order of the calls. The times of a call count
+    /// from 1 at its first recorded step. Each call is returned once. The server keeps at most 4,096 calls. It adds a call after it has sent the result, so the last call
     /// may be missing until a moment later.
     ///
     /// # Errors
@@ -153,11 +159,15 @@ impl Accounting {
         let plain = self.binding.unaccounted();
         loop {
             let bytes = ask(&plain, TAKE)?;
-            if bytes.is_empty() {
+            let (records, rest) = bytes.as_chunks::<{ STEPS * size_of::<u64>() }>();
+            if !rest.is_empty() || calls.len() + records.len() > RECORDS_MAX {
+                return Err(CallError::bad_result("these are no records of calls"));
+            }
+            if records.is_empty() {
                 return Ok(calls);
             }
-            calls.extend(bytes.chunks_exact(STEPS * size_of::<u64>()).map(|one| {
-                let words = one.as_chunks::<8>().0;
+            calls.extend(records.iter().map(|record| {
+                let words = record.as_chunks::<8>().0;
                 CallTimes(core::array::from_fn(|at| u64::from_le_bytes(words[at])))
             }));
         }

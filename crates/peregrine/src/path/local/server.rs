@@ -108,6 +108,7 @@ impl ServerRegion {
         mut header: CallHeader,
         executor: &mut Executor,
     ) -> Option<u32> {
+        steps::forget();
         steps::record(Step::Received);
         header.flags = header.flags.without_mark();
         self.run_call::<true>(index, id, header, executor)
@@ -206,7 +207,11 @@ impl ServerRegion {
         // The reply was posted already, so that counting the call does not delay the caller.
         guard.end(answer, u64::from(head_bytes) + block_bytes as u64);
         if RECORDED {
-            accounted::end_of_call(&row.caller);
+            match answer {
+                // The client posts the call again.
+                Answer::PostAgain => steps::forget(),
+                _ => accounted::end_of_call(&row.caller),
+            }
         }
         Some(header.cpu)
     }
