@@ -283,15 +283,24 @@ impl BindingCache {
 
 #[cfg(test)]
 mod tests {
+    use core::sync::atomic::AtomicU32;
+
     use super::*;
+    use crate::call::accounted::marked;
     use crate::call::{PathKind, Reply, Request, Served};
     use crate::interface::InterfaceRef;
 
     struct Nothing;
 
+    /// The procedure whose call was refused last.
+    static REFUSED: AtomicU32 = AtomicU32::new(u32::MAX);
+
     impl Serve for Nothing {
         fn interface(&self) -> InterfaceRef {
             InterfaceRef::none()
+        }
+        fn refused(&self, procedure: u32, _: usize, _: &Caller, _: &Refusal) {
+            REFUSED.store(procedure, Ordering::Relaxed);
         }
         fn serve(&self, _: &mut Request<'_>, _: &mut Reply<'_>) -> Served {
             Ok(())
@@ -321,6 +330,15 @@ mod tests {
             Arc::default(),
             Tally::unseen(),
         ))
+    }
+
+    #[test]
+    fn layers_see_refused_calls_of_accounts_as_other_calls() {
+        for number in [3, marked(3)] {
+            REFUSED.store(u32::MAX, Ordering::Relaxed);
+            row().report_refused(number, 0, &Refusal::given_up());
+            assert_eq!(REFUSED.load(Ordering::Relaxed), 3);
+        }
     }
 
     #[test]
