@@ -283,8 +283,6 @@ impl BindingCache {
 
 #[cfg(test)]
 mod tests {
-    use core::sync::atomic::AtomicU32;
-
     use super::*;
     use crate::call::accounted::marked;
     use crate::call::{PathKind, Reply, Request, Served};
