@@ -139,15 +139,20 @@ fn rounds(
     options: &Options,
     begun: Instant,
 ) -> Result<Vec<Round>, CallError> {
-    let first = round(accounting, calls, Duration::ZERO)?;
-    let busy = mean(&first.server, Step::Received, Step::Returned)
-        - mean(&first.server_echoes, Step::Received, Step::Returned);
-    let busy = Duration::from_nanos(if busy < BUSY_MIN { 0 } else { busy as u64 });
+    let mut busy = 0.0;
     let mut rounds = Vec::new();
+    let mut is_first = true;
     while rounds.len() < options.rounds.max(ROUNDS_MIN)
         && (rounds.len() < ROUNDS_MIN || begun.elapsed() < options.limit)
     {
-        rounds.push(round(accounting, calls, busy)?);
+        let round = round(accounting, calls, Duration::from_nanos(busy as u64))?;
+        // Echoes take as long at the server as the calls of the last round did.
+        let missing = mean(&round.server, Step::Received, Step::Returned)
+            - mean(&round.server_echoes, Step::Received, Step::Returned);
+        busy = if busy + missing < BUSY_MIN { 0.0 } else { busy + missing };
+        if !core::mem::take(&mut is_first) {
+            rounds.push(round);
+        }
     }
     Ok(rounds)
 }

@@ -281,7 +281,11 @@ pub(crate) fn end_of_call(caller: &CallerInfo) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use super::super::{PathKind, leave_call, serve_call, tell_caller};
     use super::*;
+    use crate::value::{Space, Window};
 
     #[test]
     fn marks_are_reversible_and_differ_from_other_numbers() {
@@ -292,6 +296,33 @@ mod tests {
         }
         for number in [STREAMS, BATCH, PING, BEGIN, TAKE, END, ECHO, 0, BUILT_IN] {
             assert_eq!(unmarked(number), None, "{number:x}");
+        }
+    }
+
+    #[test]
+    fn only_clients_that_make_accounts_get_echoes_and_none_of_health() {
+        let serve = |export: &str, number, head: &mut [u8]| {
+            let _ = export;
+            let mut space = [0_u8; 64];
+            let bytes = head.len();
+            let lent = Window::empty().into();
+            let mut request = Request::new(number, head, bytes, lent).expect("a request");
+            let mut reply = Reply::new(Space::of_mut(&mut space), None);
+            built_in(&mut request, &mut reply, number).map_err(|refusal| refusal.kind)
+        };
+        let refused = Err(Kind::NoSuchProcedure);
+        assert_eq!(serve("none", BEGIN, &mut []), refused, "no call is running");
+        for (export, served) in [(HEALTH_NAME, refused), ("files", Ok(()))] {
+            let info = Arc::new(CallerInfo::stranger(PathKind::Udp, export));
+            tell_caller(Some(Arc::clone(&info)));
+            serve_call(1, 1);
+            assert_eq!(serve(export, ECHO, &mut []), refused, "the account has not begun");
+            for number in [BEGIN, TAKE, ECHO, END] {
+                assert_eq!(serve(export, number, &mut []), served, "{export}: {number:x}");
+            }
+            assert_eq!(serve(export, ECHO, &mut []), refused, "the account has ended");
+            leave_call();
+            tell_caller(None);
         }
     }
 
