@@ -129,8 +129,8 @@ fn calls_of_an_account_end_as_other_calls_do() {
             (work.fail(), accounted.fail()),
             (work.panics(), accounted.panics()),
             (
-                work.with_timeout(Duration::from_millis(20)).sleep(400),
-                accounted.with_timeout(Duration::from_millis(20)).sleep(400),
+                work.with_timeout(Duration::from_millis(200)).sleep(1000),
+                accounted.with_timeout(Duration::from_millis(200)).sleep(1000),
             ),
         ] {
             assert_eq!(outcome(one.unwrap_err()), outcome(other.unwrap_err()), "{address}");
