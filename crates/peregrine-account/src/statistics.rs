@@ -1,7 +1,7 @@
 //! What the account computes of its samples.
 
 /// Returns the mean of the samples that are at most three times their median. Longer ones are those of calls
-/// that were interrupted. NaN if there are none.
+/// that were interrupted. Returns NaN if there are no samples.
 pub(crate) fn undisturbed_mean(mut samples: Vec<u64>) -> f64 {
     samples.sort_unstable();
     let median = samples.get(samples.len() / 2).copied().unwrap_or(0);
@@ -9,7 +9,8 @@ pub(crate) fn undisturbed_mean(mut samples: Vec<u64>) -> f64 {
     samples.iter().map(|sample| *sample as f64).sum::<f64>() / samples.len() as f64
 }
 
-/// Returns the sample below which the fraction `of_all` of the samples is. NaN if there are none.
+/// Sorts the samples, and returns the one after the fraction `of_all` of them: the median for 0.5. Returns NaN if
+/// there are no samples.
 pub(crate) fn quantile(mut samples: Vec<f64>, of_all: f64) -> f64 {
     samples.sort_by(f64::total_cmp);
     let at = (samples.len() as f64 * of_all) as usize;

@@ -55,6 +55,18 @@ fn records(accounting: &Accounting, count: usize) -> Vec<CallTimes> {
     records
 }
 
+/// Serves, and calls `test` with each address of the server, a client, and an account of the client.
+fn for_each_path(test: impl Fn(&str, &WorkClient, &Accounting)) {
+    let _alone = alone();
+    let _directory = own_directory();
+    let (_running, addresses) = serve();
+    for address in &addresses {
+        let work = WorkClient::bind(address).unwrap();
+        let accounting = Accounting::begin(work.binding()).unwrap();
+        test(address, &work, &accounting);
+    }
+}
+
 /// Returns the steps that a call has passed at one side, in the order of their times.
 fn steps(times: &CallTimes) -> Vec<Step> {
     use Step::{
@@ -112,13 +124,8 @@ fn calls_of_an_account_pass_their_steps_in_order() {
 
 #[test]
 fn calls_of_an_account_end_as_other_calls_do() {
-    let _alone = alone();
-    let _directory = own_directory();
-    let (_running, addresses) = serve();
-    for address in &addresses {
-        let work = WorkClient::bind(address).unwrap();
-        let accounting = Accounting::begin(work.binding()).unwrap();
-        let accounted = work.with_accounting(&accounting);
+    for_each_path(|address, work, accounting| {
+        let accounted = work.with_accounting(accounting);
         accounted.binding().ping().unwrap();
         let mut back = [1; 3000];
         accounting.echo(&[5; 2000], &mut back, Duration::from_micros(20)).unwrap();
@@ -137,7 +144,7 @@ fn calls_of_an_account_end_as_other_calls_do() {
         }
         // Over UDP, the call that timed out has ended the account.
         assert_eq!(accounted.double(4).unwrap(), 8);
-    }
+    });
 }
 
 #[test]
@@ -258,19 +265,14 @@ fn calls_of_a_procedure_are_not_in_the_record_of_its_call() {
 
 #[test]
 fn record_of_a_call_has_nothing_of_the_call_before() {
-    let _alone = alone();
-    let _directory = own_directory();
-    let (_running, addresses) = serve();
-    for address in &addresses {
-        let work = WorkClient::bind(address).unwrap();
-        let accounting = Accounting::begin(work.binding()).unwrap();
+    for_each_path(|address, work, accounting| {
         work.double(1).unwrap();
         // Without `before_call`.
-        work.with_accounting(&accounting).double(1).unwrap();
+        work.with_accounting(accounting).double(1).unwrap();
         let times = Accounting::last_call();
         assert!(times.between(Step::Begun, Step::Sending).is_some(), "{address}: {times:?}");
         assert!(times.at(Step::Called).is_none(), "{address}: {times:?}");
-    }
+    });
 }
 
 #[cfg(feature = "async")]

@@ -63,7 +63,7 @@ pub(crate) const fn marked(procedure: u32) -> u32 {
 }
 
 /// Marks a call of an account, which a path takes over.
-#[cold]
+#[inline]
 pub(crate) fn enter(call: &mut Call<'_, '_, '_>) {
     call.procedure = marked(call.procedure);
     steps::record(Step::Entered);

@@ -17,7 +17,7 @@ use super::peer::{ClientAstack, ClientRegion};
 use super::region::header::{CallFlags, CallHeader, ReplyHeader};
 use super::region::slots::SLOT_BYTES;
 use super::region::word::{self, Look, Notify, posted};
-use crate::call::accounted::marked;
+use crate::call::accounted;
 use crate::call::chain::WaitingInside;
 use crate::call::extensions::Extensions;
 use crate::call::{Answer, Begun, Call, CallPath, Layout, PathKind, Returned, Wait, inside};
@@ -168,8 +168,7 @@ impl LocalPath {
         inside: Option<u32>,
     ) -> Result<Returned, CallError> {
         let _waiting = inside.map(|_| WaitingInside::begin());
-        call.procedure = marked(call.procedure);
-        steps::record(Step::Entered);
+        accounted::enter(call);
         let id = self.post::<true>(call, state, layout, flags.with_mark());
         let header = self.receive::<true>(state, id, wait)?;
         let returned = self.take(call, state.index, header);

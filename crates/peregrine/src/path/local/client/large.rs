@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use super::{CallState, LocalPath, ReplyWait, SMALL_BYTES, extend, take_blocks, unknown_answer};
-use crate::call::accounted::marked;
+use crate::call::accounted;
 use crate::call::chain::WaitingInside;
 use crate::call::{Answer, Call, Layout, Returned, inside};
 use crate::error::CallError;
@@ -59,8 +59,7 @@ impl LocalPath {
         if !call.terms.are_accounted() {
             return self.exchange::<false>(call, layout, flags, writer);
         }
-        call.procedure = marked(call.procedure);
-        steps::record(Step::Entered);
+        accounted::enter(call);
         let returned = self.exchange::<true>(call, layout, flags.with_mark(), writer);
         steps::record(Step::Taken);
         returned
