@@ -39,6 +39,8 @@ pub struct Running {
     /// `None` only while this value is dropped.
     runtime: Option<Runtime>,
     serves: Option<JoinHandle<()>>,
+    /// Reports to systemd, and ends after it has reported that the bridge stops.
+    reports: Option<JoinHandle<()>>,
     stop: StopHandle,
     addresses: Vec<SocketAddr>,
     fronts: Option<Arc<Fronts>>,
@@ -82,8 +84,8 @@ impl Running {
         let serves = serve(shared, listeners, watched, stop.subscribe());
         let serves = Some(runtime.spawn(serves));
         // From here on, an error drops `running`, which stops the bridge.
-        let mut running =
-            Self { runtime: Some(runtime), serves, stop: StopHandle(stop), addresses, fronts };
+        let (runtime, stop) = (Some(runtime), StopHandle(stop));
+        let mut running = Self { runtime, serves, reports: None, stop, addresses, fronts };
         if let Some(notifier) = bridge.notifier {
             running.report(notifier, &names)?;
         }
@@ -94,7 +96,7 @@ impl Running {
     fn report(&mut self, notifier: Notifier, names: &str) -> Result<(), SetupError> {
         notifier.ready(&format!("offering {names}")).map_err(SetupError::Notify)?;
         if let Some(runtime) = &self.runtime {
-            runtime.spawn(report(notifier, self.stop.0.subscribe()));
+            self.reports = Some(runtime.spawn(report(notifier, self.stop.0.subscribe())));
         }
         Ok(())
     }
@@ -140,6 +142,11 @@ impl Running {
         if let (Some(runtime), Some(serves)) = (&self.runtime, self.serves.take()) {
             // An error means that the task has panicked. It has ended in this case, too.
             let _ = runtime.block_on(serves);
+        }
+        if let (Some(runtime), Some(reports)) = (&self.runtime, self.reports.take()) {
+            // Without this wait, a bridge that stops at once could end before its report is sent.
+            self.stop.stop();
+            let _ = runtime.block_on(reports);
         }
         // Stops the servers of the fronts. Each server waits for its running calls.
         drop(self.fronts.take());
@@ -187,7 +194,7 @@ async fn serve(
     }
 }
 
-/// Reports to systemd that the bridge is alive, and that it stops. Ends with the runtime.
+/// Reports to systemd that the bridge is alive. Ends after it has reported that the bridge stops.
 async fn report(notifier: Notifier, mut stop: watch::Receiver<bool>) {
     // Half of the time in which systemd expects a report.
     let every = notifier.watchdog().map(|time| time / 2);
@@ -198,12 +205,12 @@ async fn report(notifier: Notifier, mut stop: watch::Receiver<bool>) {
             tokio::time::sleep(every).await;
         }
     };
-    let stops = async {
-        let _ = stop.wait_for(|stopped| *stopped).await;
-        notifier.stopping("draining: waiting for calls that run");
-        core::future::pending().await
-    };
-    let ((), ()) = tokio::join!(lives, stops);
+    let stops = stop.wait_for(|stopped| *stopped);
+    tokio::select! {
+        () = lives => {}
+        _ = stops => {}
+    }
+    notifier.stopping("draining: waiting for calls that run");
 }
 
 /// Keeps the exports up to date until the bridge is stopped.

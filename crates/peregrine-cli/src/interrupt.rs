@@ -5,7 +5,7 @@
 //! in two cases: the command has not ended after a grace period, or a second signal arrives. Then a separate
 //! thread runs the second closure and exits the process.
 
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
@@ -74,6 +74,9 @@ impl Interrupt {
         text: &'static str,
     ) -> Result<Self, Failure> {
         let first = move || {
+            // Pairs with the fence in `signal`: either this thread finds the handle, or the command, which
+            // sets the handle first, finds the signal.
+            fence(Ordering::SeqCst);
             if let Some(handle) = handle.get() {
                 stop(handle);
             }
@@ -127,6 +130,7 @@ impl Interrupt {
 
     /// Returns the number of the first signal. Returns `None` if no signal has arrived.
     pub(crate) fn signal(&self) -> Option<i32> {
+        fence(Ordering::SeqCst);
         Some(self.shared.signal.load(Ordering::Relaxed)).filter(|signal| *signal != 0)
     }
 
