@@ -43,6 +43,7 @@
 //! ```
 
 mod measure;
+mod picture;
 mod statistics;
 
 use core::fmt;
@@ -130,12 +131,7 @@ impl Account {
         let accounting = Accounting::begin(binding)?;
         Self::of(
             &accounting,
-            Calls {
-                plain: &mut || binding.ping(),
-                accounted: &mut || accounting.binding().ping(),
-                bytes: 0,
-                back: 0,
-            },
+            Calls { plain: &mut || binding.ping(), accounted: &mut || accounting.binding().ping() },
             options,
         )
     }
@@ -163,6 +159,24 @@ impl Account {
         (self.whole_ns - self.sum_ns()) / self.whole_ns
     }
 
+    /// Returns the account as a picture (SVG), in which each part is a bar that begins where the part before it
+    /// ends. `title` says which call it is.
+    pub fn to_svg(&self, title: &str) -> String {
+        picture::svg(self, title)
+    }
+
+    /// Returns the account as a page (HTML) with the [picture](Self::to_svg) and a table.
+    pub fn to_html(&self, title: &str) -> String {
+        picture::html(self, title)
+    }
+
+    /// Returns how long the transfer takes there and back, in nanoseconds. No call is faster than the bytes that
+    /// it carries.
+    pub fn transfer_ns(&self) -> f64 {
+        let between = self.parts.iter().filter(|part| part.side == Side::Between);
+        between.map(|part| part.ns).sum()
+    }
+
     /// Returns the account as JSON.
     pub fn to_json(&self) -> Value {
         let parts: Vec<Value> = self.parts.iter().map(Part::to_json).collect();
@@ -172,6 +186,8 @@ impl Account {
             "whole_ns": self.whole_ns,
             "rest_ratio": self.rest_ratio(),
             "plain_ns": self.plain_ns,
+            "transfer_ns": self.transfer_ns(),
+            "transfer_ratio": self.whole_ns / self.transfer_ns(),
             "stamp_ns": self.stamp_ns,
             "rounds": self.rounds,
         })

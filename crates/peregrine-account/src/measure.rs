@@ -17,16 +17,11 @@ pub struct Calls<'a> {
     pub plain: &'a mut dyn FnMut() -> Result<(), CallError>,
     /// Makes the call over [`Accounting::binding`].
     pub accounted: &'a mut dyn FnMut() -> Result<(), CallError>,
-    /// The number of bytes that the call sends.
-    pub bytes: usize,
-    /// The number of bytes that the call returns.
-    pub back: usize,
 }
 
 impl core::fmt::Debug for Calls<'_> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let Self { bytes, back, .. } = self;
-        f.debug_struct("Calls").field("bytes", bytes).field("back", back).finish_non_exhaustive()
+        f.debug_struct("Calls").finish_non_exhaustive()
     }
 }
 
@@ -85,6 +80,9 @@ const INNER: [Option<Step>; 8] = [
 const ECHO: [Step; 5] =
     [Step::Sending, Step::Received, Step::Received, Step::Sending, Step::Received];
 
+/// An echo sends and returns this many bytes besides its buffers.
+const ECHO_BYTES: usize = 16;
+
 /// How often a round repeats [`ORDER`]: a multiple of the number of combinations of [`INNER`] with a server's
 /// choices.
 const REPETITIONS: usize = 2 * INNER.len() * 7;
@@ -139,13 +137,16 @@ fn rounds(
     options: &Options,
     begun: Instant,
 ) -> Result<Vec<Round>, CallError> {
+    (calls.accounted)()?;
+    let [sent, back] = Accounting::last_bytes().map(|bytes| bytes.saturating_sub(ECHO_BYTES));
+    let mut buffers = (vec![0; sent], vec![0; back]);
     let mut busy = 0.0;
     let mut rounds = Vec::new();
     let mut is_first = true;
     while rounds.len() < options.rounds.max(ROUNDS_MIN)
         && (rounds.len() < ROUNDS_MIN || begun.elapsed() < options.limit)
     {
-        let round = round(accounting, calls, Duration::from_nanos(busy as u64))?;
+        let round = round(accounting, calls, &mut buffers, Duration::from_nanos(busy as u64))?;
         // Echoes take as long at the server as the calls of the last round did.
         let missing = mean(&round.server, Step::Received, Step::Returned)
             - mean(&round.server_echoes, Step::Received, Step::Returned);
@@ -161,9 +162,9 @@ fn rounds(
 fn round(
     accounting: &Accounting,
     calls: &mut Calls<'_>,
+    (bytes, back): &mut (Vec<u8>, Vec<u8>),
     busy: Duration,
 ) -> Result<Round, CallError> {
-    let (bytes, mut back) = (vec![0; calls.bytes], vec![0; calls.back]);
     let (mut round, mut of_echo) = (Round::default(), Vec::new());
     // Records of calls that failed or were not waited for.
     accounting.server_calls()?;
@@ -192,7 +193,7 @@ fn round(
                 let inner = ECHO[round.echoes.len() % ECHO.len()];
                 Accounting::record_only(&[Step::Called, inner]);
                 Accounting::before_call();
-                accounting.echo(&bytes, &mut back, busy)?;
+                accounting.echo(bytes, back, busy)?;
                 Accounting::after_call();
                 round.echoes.push(Accounting::last_call());
                 of_echo.push(true);

@@ -120,7 +120,7 @@ fn account(address: &str, path: &str, bytes: usize) -> Account {
         _ => store.take(&sent).map(|sum| assert_eq!(sum, bytes.div_ceil(64) as u64)),
     };
     let (mut plain, mut recorded) = (|| call(&store), || call(&accounted));
-    let calls = Calls { plain: &mut plain, accounted: &mut recorded, bytes, back: 0 };
+    let calls = Calls { plain: &mut plain, accounted: &mut recorded };
     let options = Options { rounds: 21, ..Options::default() };
     Account::of(&accounting, calls, &options).unwrap()
 }
@@ -228,8 +228,6 @@ fn results_belong_to_the_transfer_and_the_server() {
     let calls = Calls {
         plain: &mut || store.give(Out::from(&mut bytes[..])),
         accounted: &mut || accounted.give(Out::from(&mut again[..])),
-        bytes: 0,
-        back: 48_000,
     };
     let account = Account::of(&accounting, calls, &Options::quick()).unwrap();
     assert!(bytes == [7; 48_000] && again == bytes);

@@ -10,6 +10,7 @@ use clap_complete::engine::ArgValueCompleter;
 use peregrine::Wait;
 use peregrine::json::Bytes;
 
+use crate::account::args::Account;
 use crate::completions::{self, Shell};
 use crate::directory::Chosen;
 use crate::keys::args::Keys;
@@ -191,6 +192,8 @@ pub(crate) enum Command {
     },
     /// Measure how long a call of an empty procedure takes
     Ping(Ping),
+    /// Show where the time of a call goes, part by part, at the client and at the server
+    Account(Account),
     /// Ask a server whether it serves, is overloaded, or is about to stop; the exit code says which
     Health(Health),
     /// Show the counters of a running server: calls, rates, latency, sessions, bindings

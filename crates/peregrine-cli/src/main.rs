@@ -1,6 +1,7 @@
 //! `peregrine`: calls, serves and inspects exports, and measures what calls cost on this machine.
 #![forbid(unsafe_code)]
 
+mod account;
 mod args;
 mod bridge;
 mod call;
@@ -87,6 +88,7 @@ fn run(arguments: Arguments, format: Format) -> Result<(), Failure> {
         Command::Call(call) => call::run(&call, format),
         Command::Explain { address } => explain::run(&address, format),
         Command::Ping(ping) => ping::run(&ping, format),
+        Command::Account(account) => account::run(&account, format),
         Command::Health(health) => health::run(&health, format),
         Command::Capture(capture) => capture::run(&capture, format),
         Command::Stat(stat) => stat::run(&stat, format),

@@ -54,6 +54,8 @@ static ACTIVE: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
     static STAMPS: [Cell<u64>; STEPS] = const { [const { Cell::new(0) }; STEPS] };
+    /// The bytes that the last call of an account has sent, and those that have come back.
+    static BYTES: Cell<[usize; 2]> = const { Cell::new([0; 2]) };
     /// The steps that this thread records: one bit for each.
     static CHOSEN: Cell<u32> = const { Cell::new(ALL) };
 }
@@ -173,6 +175,24 @@ fn keep_only(step: Step) {
 #[cold]
 pub(crate) fn forget() {
     STAMPS.with(|stamps| stamps.iter().for_each(|stamp| stamp.set(0)));
+}
+
+/// Notes how many bytes the message of a call has.
+#[cold]
+pub(crate) fn note_sent(bytes: usize) {
+    BYTES.set([bytes, 0]);
+}
+
+/// Notes how many bytes the result of the last call has.
+#[cold]
+pub(crate) fn note_received(bytes: usize) {
+    let [sent, _] = BYTES.get();
+    BYTES.set([sent, bytes]);
+}
+
+/// Returns how many bytes the last call of an account of this thread has sent, and how many have come back.
+pub(crate) fn bytes() -> [usize; 2] {
+    BYTES.get()
 }
 
 /// Returns the stamps of this thread's last call, and forgets them.

@@ -3,6 +3,7 @@
 
 mod arguments;
 mod callbacks;
+pub(crate) mod repeated;
 mod show;
 mod streams;
 pub(crate) mod via;

@@ -66,6 +66,7 @@ pub(crate) const fn marked(procedure: u32) -> u32 {
 #[inline]
 pub(crate) fn enter(call: &mut Call<'_, '_, '_>) {
     call.procedure = marked(call.procedure);
+    steps::note_sent(call.layout().total);
     steps::record(Step::Entered);
 }
 

@@ -142,6 +142,12 @@ impl Accounting {
         steps::record(Step::Returned);
     }
 
+    /// Returns how many bytes the last recorded call of this thread has sent, and how many have come back. Headers
+    /// of the path are not counted.
+    pub fn last_bytes() -> [usize; 2] {
+        steps::bytes()
+    }
+
     /// Returns when the last recorded call of this thread passed its steps at the client. Returns nothing a
     /// second time.
     pub fn last_call() -> CallTimes {

@@ -173,6 +173,7 @@ impl LocalPath {
         let header = self.receive::<true>(state, id, wait)?;
         let returned = self.take(call, state.index, header);
         steps::record(Step::Taken);
+        steps::note_received(bytes_of_reply(call, header.head_bytes));
         returned
     }
 
@@ -309,6 +310,13 @@ struct CallState<'a> {
 #[inline(always)]
 fn take_blocks(call: &mut Call<'_, '_, '_>, offset: usize) -> Result<usize, CallError> {
     call.take_blocks(offset).map_err(|invalid| CallError::bad_result(invalid.to_string()))
+}
+
+/// Returns the number of bytes of a reply: of its head, and of the blocks that are filled.
+#[cold]
+fn bytes_of_reply(call: &Call<'_, '_, '_>, head: u32) -> usize {
+    let blocks = call.outs.iter().map(|out| align_up(out.filled_bytes()));
+    head as usize + blocks.sum::<usize>()
 }
 
 #[cold]

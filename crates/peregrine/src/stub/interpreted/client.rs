@@ -14,6 +14,7 @@ use crate::call::streams::{Opening, Sink, Source};
 use crate::call::{Answer, Caller, Limit, Serve};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::interface::{Described, Direction};
+use crate::stub::Accounting;
 use crate::stub::compiled::{
     Arguments, CallTarget, Returned, Stub, does_not_fit, made, target, unreadable,
 };
@@ -186,6 +187,16 @@ impl GenericClient {
     /// Returns the binding through which the client calls.
     pub const fn binding(&self) -> &Binding {
         &self.binding
+    }
+
+    /// Returns a clone of the client whose calls are recorded, for an account of where their time goes.
+    ///
+    /// # Panics
+    /// If the accounting was begun with the binding of another client.
+    #[must_use]
+    pub fn with_accounting(&self, accounting: &Accounting) -> Self {
+        let binding = self.binding.with_accounting(accounting);
+        Self { binding, shared: Arc::clone(&self.shared) }
     }
 
     /// Returns a clone of the client with another time limit for its calls.

@@ -287,6 +287,9 @@ impl<R: HandleProvider> DatagramPath<R> {
             taken.map_err(|invalid| CallError::bad_result(invalid.to_string()))?;
         }
         steps::pass(Step::Taken);
+        if steps::is_recording() {
+            steps::note_received(total as usize);
+        }
         Ok(Returned { answer, head_at: at, head_bytes: head })
     }
 }

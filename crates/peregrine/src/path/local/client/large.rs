@@ -4,7 +4,10 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-use super::{CallState, LocalPath, ReplyWait, SMALL_BYTES, extend, take_blocks, unknown_answer};
+use super::{
+    CallState, LocalPath, ReplyWait, SMALL_BYTES, bytes_of_reply, extend, take_blocks,
+    unknown_answer,
+};
 use crate::call::accounted;
 use crate::call::chain::WaitingInside;
 use crate::call::{Answer, Call, Layout, Returned, inside};
@@ -62,6 +65,8 @@ impl LocalPath {
         accounted::enter(call);
         let returned = self.exchange::<true>(call, layout, flags.with_mark(), writer);
         steps::record(Step::Taken);
+        let head = returned.as_ref().map_or(0, |returned| returned.head_bytes);
+        steps::note_received(bytes_of_reply(call, head));
         returned
     }
 

@@ -208,6 +208,9 @@ impl StreamPath {
             taken.map_err(|invalid| CallError::bad_result(invalid.to_string()))?;
         }
         steps::pass(Step::Taken);
+        if steps::is_recording() {
+            steps::note_received(body as usize);
+        }
         Ok(Returned { answer, head_at, head_bytes })
     }
 
