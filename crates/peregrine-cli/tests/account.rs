@@ -19,8 +19,7 @@ fn account_has_parts_a_sum_and_a_rest() {
     let (_server, ready) =
         sandbox.serve_files(&["--listen", "tcp:127.0.0.1:0", "--listen", "udp:127.0.0.1:0"]);
     let places: Vec<_> = ready["addresses"].as_array().unwrap().iter().collect();
-    let far = places.iter().map(|place| place.as_str().unwrap());
-    let far = far.map(|place| place.replacen(':', ":files@", 1));
+    let far = places.iter().map(|place| place.as_str().unwrap().to_owned());
     for address in ["files".to_owned()].into_iter().chain(far) {
         for words in [&["size", "path=hosts"][..], &[]] {
             let mut arguments = vec!["account", &address];

@@ -84,7 +84,8 @@ fn of_procedure(
         interface: None,
         via: None,
     };
-    let call = RepeatedCall::prepare(&call, bind_options().wait(command.wait.into()))?;
+    let mut call = RepeatedCall::prepare(&call, bind_options().wait(command.wait.into()))?;
+    call.try_once()?;
     let client = call.client().clone();
     let accounting = Accounting::begin(client.binding())?;
     let accounted = client.with_accounting(&accounting);
