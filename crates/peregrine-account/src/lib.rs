@@ -182,13 +182,13 @@ impl Account {
         let parts: Vec<Value> = self.parts.iter().map(Part::to_json).collect();
         json!({
             "parts": parts,
-            "sum_ns": self.sum_ns(),
-            "whole_ns": self.whole_ns,
+            "sum_ns": shown(self.sum_ns()),
+            "whole_ns": shown(self.whole_ns),
             "rest_ratio": self.rest_ratio(),
-            "plain_ns": self.plain_ns,
-            "transfer_ns": self.transfer_ns(),
+            "plain_ns": shown(self.plain_ns),
+            "transfer_ns": shown(self.transfer_ns()),
             "transfer_ratio": self.whole_ns / self.transfer_ns(),
-            "stamp_ns": self.stamp_ns,
+            "stamp_ns": self.stamp_ns.map(shown),
             "rounds": self.rounds,
         })
     }
@@ -199,11 +199,16 @@ impl Part {
         json!({
             "name": self.name,
             "side": self.side.to_string(),
-            "ns": self.ns,
-            "spread_ns": self.spread_ns,
+            "ns": shown(self.ns),
+            "spread_ns": shown(self.spread_ns),
             "how": "measured",
         })
     }
+}
+
+/// Rounds a time to what is worth printing.
+fn shown(ns: f64) -> f64 {
+    (ns * 1e3).round() / 1e3
 }
 
 impl fmt::Display for Side {

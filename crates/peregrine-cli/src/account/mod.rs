@@ -4,7 +4,7 @@ pub(crate) mod args;
 
 use std::cell::RefCell;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use peregrine::{Accounting, Binding, PathKind};
 use peregrine_account::{Account, Calls, Options};
@@ -23,6 +23,7 @@ const SMALL_REST: f64 = 0.05;
 
 /// Makes an account.
 pub(crate) fn run(command: &args::Account, format: Format) -> Result<(), Failure> {
+    let begun = Instant::now();
     let signals = InterruptOptions { format, grace: GRACE, executed: "maybe" };
     let interrupt = Interrupt::handle(signals, || {}, || "calls were made".to_owned())?;
     let options = Options { rounds: command.rounds.into(), limit: command.limit };
@@ -46,6 +47,7 @@ pub(crate) fn run(command: &args::Account, format: Format) -> Result<(), Failure
         whole["procedure"] = json!(command.procedure);
         whole["path"] = json!(path.to_string());
         whole["wait"] = json!(command.wait.text());
+        whole["took_ns"] = output::whole_ns(begun.elapsed());
         return output::print(whole);
     }
     show(&account, &title)
