@@ -101,7 +101,12 @@ fn of_procedure(
 
 fn show(account: &Account, title: &str) -> Result<(), Failure> {
     output::say(format_args!("{BOLD}{title}{BOLD:#}\n"))?;
-    let share = |ns: f64| format!("{:.1} %", 100.0 * ns / account.whole_ns);
+    let share = |ns: f64| {
+        let tenths = (1000.0 * ns / account.whole_ns).round();
+        // Adding zero makes a negative zero positive.
+        format!("{:.1} %", tenths / 10.0 + 0.0)
+    };
+    let nanoseconds = |ns: f64| nanoseconds(if ns.abs() < 0.5 { 0.0 } else { ns });
     let parts = account.parts.iter().map(|part| {
         let (side, name) = (part.side.to_string(), part.name.to_owned());
         vec![side, name, nanoseconds(part.ns), nanoseconds(part.spread_ns), share(part.ns)]

@@ -78,31 +78,34 @@ pub(crate) fn plain(text: &str, differs: &[(String, String)]) -> String {
     placed(text, differs).split('\n').map(timeless).collect::<Vec<_>>().join("\n")
 }
 
-/// Replaces directories, process IDs and ports.
+/// Replaces directories, process IDs and ports. What has been replaced is not replaced again: a process ID may
+/// equal the port that stands in the document.
 pub(crate) fn placed(text: &str, differs: &[(String, String)]) -> String {
-    differs.iter().fold(text.to_owned(), |text, (from, to)| exchanged(&text, from, to))
-}
-
-/// Replaces each occurrence of the word `from` by `to`. If `from` is a number, the columns of tables stay
-/// aligned (see [`aligned`]).
-fn exchanged(text: &str, from: &str, to: &str) -> String {
-    let (mut whole, mut rest) = (String::new(), text);
-    while let Some(at) = rest.find(from) {
-        let (before, found) = rest.split_at(at);
-        let after = &found[from.len()..];
-        whole.push_str(before);
-        // Only whole words are replaced. A part of a longer name or number stays.
-        let part = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        if whole.ends_with(part) || after.starts_with(part) {
-            whole.push_str(from);
-        } else if from.bytes().all(|byte| byte.is_ascii_digit()) {
-            aligned(&mut whole, from.len(), to, after);
+    let (mut whole, mut end) = (String::new(), 0);
+    let next = |end: usize| {
+        let found =
+            differs.iter().filter_map(|(from, to)| Some((word(text, end, from)?, from, to)));
+        found.min_by_key(|(start, from, _)| (*start, usize::MAX - from.len()))
+    };
+    while let Some((start, from, to)) = next(end) {
+        whole.push_str(&text[end..start]);
+        end = start + from.len();
+        if from.bytes().all(|byte| byte.is_ascii_digit()) {
+            // The columns of tables stay aligned.
+            aligned(&mut whole, from.len(), to, &text[end..]);
         } else {
             whole.push_str(to);
         }
-        rest = after;
     }
-    whole + rest
+    whole + &text[end..]
+}
+
+/// Returns where the whole word `word` begins in `text`, at `from` or later. A part of a longer name or number
+/// is no word.
+fn word(text: &str, from: usize, word: &str) -> Option<usize> {
+    let part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let mut places = text[from..].match_indices(word).map(|(at, _)| from + at);
+    places.find(|at| !text[..*at].ends_with(part) && !text[at + word.len()..].starts_with(part))
 }
 
 /// Appends `to` in place of a text of `letters` characters. `after` is the text after the replaced text. In a
@@ -259,10 +262,11 @@ fn folded(text: &str) -> String {
 
 #[test]
 fn only_differing_texts_are_replaced() {
-    let differs =
-        [("512".to_owned(), "4711".to_owned()), ("/tmp/x".to_owned(), "/home/ada".to_owned())];
+    let differs = [("512", "4711"), ("/tmp/x", "/home/ada"), ("4711", "4712")];
+    let differs = differs.map(|(from, to)| (from.to_owned(), to.to_owned()));
     for (text, shown) in [
         ("process 512 of 5120", "process 4711 of 5120"),
+        ("process 4711 of server 512", "process 4712 of server 4711"),
         ("files   512   30 s  512  /tmp/x/run", "files  4711      T  4711  /home/ada/run"),
         ("/tmp/xy", "/tmp/xy"),
         ("min 1.23 us  median 451 ns (2000 per s)", "min T  median T (N per s)"),
