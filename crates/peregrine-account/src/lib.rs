@@ -42,6 +42,7 @@
 //! # Ok::<(), peregrine::CallError>(())
 //! ```
 
+mod load;
 mod measure;
 mod picture;
 mod statistics;
@@ -51,6 +52,9 @@ use core::time::Duration;
 
 use serde_json::{Value, json};
 
+pub use load::{
+    Amdahl, Caller, Cause, ClosedRun, FastPath, Level, Load, LoadOptions, ServerCounts, Times,
+};
 pub use measure::Calls;
 use peregrine::{Accounting, Binding, CallError};
 

@@ -50,7 +50,7 @@ fn bars(account: &Account) -> Vec<Bar> {
 }
 
 /// Returns a round distance between marks, so that there are few of them.
-fn distance(all: f64) -> f64 {
+pub(crate) fn distance(all: f64) -> f64 {
     let least = (all / MARKS_MAX).max(1.0);
     let power = 10_f64.powf(least.log10().floor());
     [1.0, 2.0, 5.0, 10.0]
@@ -83,7 +83,7 @@ const fn colour(side: Side) -> &'static str {
 }
 
 /// Escapes text for XML.
-fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 

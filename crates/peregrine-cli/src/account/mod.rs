@@ -1,6 +1,7 @@
 //! `account`: shows where the time of a call goes.
 
 pub(crate) mod args;
+mod load;
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -18,15 +19,20 @@ use crate::security::bind_options;
 
 /// How long the current call may still run after a signal interrupted the command.
 const GRACE: Duration = Duration::from_millis(200);
+/// How long an account takes at most, if no option says it.
+const LIMIT: Duration = Duration::from_secs(10);
 /// A rest of at most this part of the whole is small.
 const SMALL_REST: f64 = 0.05;
 
 /// Makes an account.
 pub(crate) fn run(command: &args::Account, format: Format) -> Result<(), Failure> {
+    if command.load {
+        return load::run(command, format);
+    }
     let begun = Instant::now();
     let signals = InterruptOptions { format, grace: GRACE, executed: "maybe" };
     let interrupt = Interrupt::handle(signals, || {}, || "calls were made".to_owned())?;
-    let options = Options { rounds: command.rounds.into(), limit: command.limit };
+    let options = Options { rounds: command.rounds.into(), limit: command.limit.unwrap_or(LIMIT) };
     let (account, path) = match &command.procedure {
         None => of_null(command, &options)?,
         Some(procedure) => of_procedure(command, procedure, &options)?,
@@ -69,12 +75,8 @@ fn of_null(command: &args::Account, options: &Options) -> Result<(Account, PathK
     Ok((Account::of_null(&binding, options)?, binding.path()))
 }
 
-/// Makes an account of a procedure.
-fn of_procedure(
-    command: &args::Account,
-    procedure: &str,
-    options: &Options,
-) -> Result<(Account, PathKind), Failure> {
+/// Binds, and reads the arguments of the call.
+fn repeated(command: &args::Account, procedure: &str) -> Result<RepeatedCall, Failure> {
     let call = Call {
         address: command.address.clone(),
         procedure: procedure.to_owned(),
@@ -86,7 +88,16 @@ fn of_procedure(
         interface: None,
         via: None,
     };
-    let mut call = RepeatedCall::prepare(&call, bind_options().wait(command.wait.into()))?;
+    RepeatedCall::prepare(&call, bind_options().wait(command.wait.into()))
+}
+
+/// Makes an account of a procedure.
+fn of_procedure(
+    command: &args::Account,
+    procedure: &str,
+    options: &Options,
+) -> Result<(Account, PathKind), Failure> {
+    let mut call = repeated(command, procedure)?;
     call.try_once()?;
     let client = call.client().clone();
     let accounting = Accounting::begin(client.binding())?;

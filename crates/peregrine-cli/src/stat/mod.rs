@@ -6,7 +6,7 @@ mod json;
 mod many;
 mod prometheus;
 mod readings;
-mod tables;
+pub(crate) mod tables;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

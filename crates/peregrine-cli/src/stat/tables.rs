@@ -269,7 +269,7 @@ fn scaled(value: f64, units: &[&str], step: f64) -> String {
     }
 }
 
-fn rate(per_s: f64) -> String {
+pub(crate) fn rate(per_s: f64) -> String {
     scaled(per_s, &["", "k", "M", "G"], 1000.0)
 }
 
