@@ -69,6 +69,46 @@ fn account_is_shown_as_a_table_a_picture_and_a_page() {
 }
 
 #[test]
+fn load_has_levels_models_and_closed_runs() {
+    let sandbox = Sandbox::new();
+    let (_server, _) = sandbox.serve_files(&[]);
+    fs::write(sandbox.path("files/hosts"), "127.0.0.1 localhost\n").unwrap();
+    let (svg, html) = (sandbox.path("l.svg"), sandbox.path("l.html"));
+    let load = ["--load", "--limit", "300ms", "--svg", &svg, "--html", &html];
+    for words in [&[][..], &["size", "path=hosts", "--callers", "2"]] {
+        let arguments = [&["account", "files"], words, &load].concat();
+        let (code, report) = sandbox.json(&arguments);
+        assert_eq!(code, 0, "{report}");
+        let callers = 1 + u64::from(!words.is_empty());
+        assert_eq!((&report["callers"], &report["path"]), (&callers.into(), &"local".into()));
+        let levels = report["levels"].as_array().expect("levels");
+        assert_eq!(levels.len(), 10);
+        for level in levels {
+            for times in [&level["response"], &level["models"]["M/D/1"], &level["models"]["M/G/1"]]
+            {
+                assert!(times["mean_ns"].as_f64() > Some(0.0), "{level}");
+                assert!(times["p99_ns"].as_f64() >= times["p50_ns"].as_f64(), "{level}");
+            }
+            assert!(
+                level["cause"].is_string() && level["slept_ratio"]["server"].is_f64(),
+                "{level}"
+            );
+        }
+        assert_eq!(report["closed"].as_array().unwrap().len(), 2 * callers as usize);
+        assert_eq!(report["amdahl"].is_null(), callers == 1);
+        let svg = fs::read_to_string(&svg).unwrap();
+        assert!(svg.starts_with("<svg ") && fs::read_to_string(&html).unwrap().contains(&svg));
+    }
+    let done = sandbox.run(&["account", "files", "--load", "--limit", "300ms"]);
+    assert_eq!(done.code, 0, "{}", done.err);
+    assert!(
+        done.out.contains("LONGER THAN A QUEUE") && done.out.contains("N/X - Z"),
+        "{}",
+        done.out
+    );
+}
+
+#[test]
 fn what_has_no_account_is_refused() {
     let sandbox = Sandbox::new();
     let (_server, _) = sandbox.serve_files(&[]);
@@ -78,6 +118,9 @@ fn what_has_no_account_is_refused() {
         (&["account", "files", "size"], 2, "path"),
         (&["account", "files", "size", "path=missing"], 1, "missing"),
         (&["account", "files", "--rounds", "2"], 2, "2"),
+        (&["account", "files", "--callers", "2"], 2, "--load"),
+        (&["account", "files", "--load", "--rounds", "9"], 2, "--rounds"),
+        (&["account", "files", "size", "--load"], 2, "path"),
     ] {
         let (done, report) = sandbox.json(arguments);
         assert_eq!(done, code, "{arguments:?}: {report}");

@@ -12,7 +12,7 @@ const HEIGHT: f64 = 330.0;
 /// The space above the panels, for the title.
 const ABOVE: f64 = 44.0;
 /// The space around the axes of a panel: left, top, right, bottom.
-const AROUND: [f64; 4] = [74.0, 34.0, 16.0, 46.0];
+const AROUND: [f64; 4] = [74.0, 48.0, 26.0, 46.0];
 
 /// Colours: of what was measured, of its slow calls, and of the models of both.
 const MEAN: &str = "#2b6cb0";
@@ -128,7 +128,8 @@ fn panel(
         (low + high) / 2.0,
         vertical.title,
     );
-    for (one, row) in series.iter().zip(0_u32..) {
+    let mut legend = x + left;
+    for one in series {
         let points =
             one.points.iter().map(|(at, value)| (across(*at), up(*value).clamp(high, low)));
         let places: Vec<String> =
@@ -149,19 +150,20 @@ fn panel(
                 );
             }
         }
-        let at = high + 14.0 + 17.0 * f64::from(row);
         let _ = writeln!(
             out,
             "<line x1=\"{0}\" x2=\"{1}\" y1=\"{2}\" y2=\"{2}\" stroke=\"{3}\" stroke-width=\"1.6\"{dashes}/>\
              <text x=\"{4}\" y=\"{5}\" fill=\"#2d3748\">{6}</text>",
-            x + left + 10.0,
-            x + left + 34.0,
-            at - 4.0,
+            legend,
+            legend + 24.0,
+            y + 31.0,
             one.colour,
-            x + left + 40.0,
-            at,
+            legend + 30.0,
+            y + 35.0,
             escaped(one.name),
         );
+        // A letter is about 6.6 pixels wide.
+        legend += 52.0 + 6.6 * one.name.len() as f64;
     }
 }
 
@@ -207,7 +209,7 @@ fn levels(out: &mut String, load: &Load) {
 }
 
 /// The distribution of the response times at the level that is nearest to 80 %.
-fn distribution(out: &mut String, load: &Load) {
+fn distribution(out: &mut String, load: &Load, width: f64) {
     let distance = |level: &Level| (level.utilization - 0.8).abs();
     let Some(level) =
         load.levels.iter().min_by(|one, other| distance(one).total_cmp(&distance(other)))
@@ -216,7 +218,7 @@ fn distribution(out: &mut String, load: &Load) {
     };
     // The axis counts the calls of which one is slower: 1 / (1 - p).
     let last = (level.calls as f64).log10().floor().clamp(1.0, 5.0);
-    let places = (0..=(last * 10.0) as u32).map(|tenth| 10_f64.powf(f64::from(tenth) / 10.0));
+    let places = (1..=(last * 10.0) as u32).map(|tenth| 10_f64.powf(f64::from(tenth) / 10.0));
     let of = |which: usize| {
         let point = |place: f64| (place, level.quantile_ns(1.0 - 1.0 / place)[which]);
         places.clone().map(point).collect::<Vec<_>>()
@@ -237,7 +239,7 @@ fn distribution(out: &mut String, load: &Load) {
     let values = all.iter().flat_map(|one| one.points.iter().map(|(_, value)| *value));
     let vertical = Axis::of_times(values, "response time");
     let title = format!("All response times at {:.0} % of the capacity", 100.0 * level.utilization);
-    panel(out, (0.0, ABOVE + HEIGHT), WIDTH / 2.0, &title, [&horizontal, &vertical], &all);
+    panel(out, (0.0, ABOVE + HEIGHT), width, &title, [&horizontal, &vertical], &all);
 }
 
 /// The throughput of closed runs without pauses.
@@ -277,22 +279,20 @@ fn throughput(out: &mut String, load: &Load) {
 }
 
 /// Returns a number with a unit.
-fn count(number: f64) -> String {
+pub(super) fn count(number: f64) -> String {
     match number {
         ..1e3 => format!("{number:.0}"),
+        ..1e4 => format!("{:.1}k", number / 1e3),
         ..1e6 => format!("{:.0}k", number / 1e3),
-        _ => format!("{:.1}M", number / 1e6),
+        _ => format!("{:.2}M", number / 1e6),
     }
 }
 
 /// Draws a load.
 pub(super) fn svg(load: &Load, title: &str) -> String {
     let height = ABOVE + 2.0 * HEIGHT;
-    let title = format!(
-        "{title}: {} for a call, {} calls per second at most",
-        time(load.service.mean_ns),
-        count(load.capacity_per_s)
-    );
+    let (service, most) = (time(load.service.mean_ns), count(load.capacity_per_s));
+    let title = format!("{title}: {service} for a call, {most} calls per second at most");
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
          font-family=\"system-ui, sans-serif\" font-size=\"12\" role=\"img\">\n\
@@ -302,7 +302,12 @@ pub(super) fn svg(load: &Load, title: &str) -> String {
         title = escaped(&title),
     );
     levels(&mut out, load);
-    distribution(&mut out, load);
-    throughput(&mut out, load);
+    match load.callers {
+        1 => distribution(&mut out, load, WIDTH),
+        _ => {
+            distribution(&mut out, load, WIDTH / 2.0);
+            throughput(&mut out, load);
+        }
+    }
     out + "</svg>\n"
 }

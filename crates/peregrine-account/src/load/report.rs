@@ -4,7 +4,8 @@ use core::fmt::{self, Write as _};
 
 use serde_json::{Value, json};
 
-use super::{Cause, Level, Load, Times, plot};
+use super::plot::{self, count};
+use super::{Cause, Level, Load, Times};
 use crate::picture::{escaped, time};
 use crate::shown;
 
@@ -175,14 +176,14 @@ fn closed(load: &Load) -> impl Iterator<Item = Vec<String>> + '_ {
 /// What follows from the figures, a sentence each.
 pub(super) fn findings(load: &Load) -> Vec<String> {
     let mut all = vec![format!(
-        "A call takes {} if nothing waits before it, so {} can make {:.0} calls per second.",
+        "A call takes {} if nothing waits before it, so {} can make {} calls per second.",
         time(load.service.mean_ns),
         if load.callers == 1 {
             "one caller".to_owned()
         } else {
             format!("{} callers", load.callers)
         },
-        load.capacity_per_s,
+        count(load.capacity_per_s),
     )];
     if let Some(path) = load.fast_path {
         all.push(format!(
@@ -195,8 +196,8 @@ pub(super) fn findings(load: &Load) -> Vec<String> {
     if let Some(law) = load.amdahl {
         let bound = match law.bound_per_s.is_finite() {
             true => format!(
-                "so no number of callers makes more than {:.0} calls per second",
-                law.bound_per_s
+                "so no number of callers makes more than {} calls per second",
+                count(law.bound_per_s)
             ),
             false => "so the throughput grows with the number of callers".to_owned(),
         };
