@@ -13,12 +13,15 @@ pub enum Copy {
     E,
     /// The copy from the A-stack into the client's memory.
     F,
+    /// Not in LRPC: over datagrams, the copy of a result that a server keeps until the client has it, and the
+    /// copy of a kept result to the memory from which it is sent.
+    R,
 }
 
 #[cfg(debug_assertions)]
 mod counters {
     use core::sync::atomic::AtomicU64;
-    pub(super) static BYTES: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
+    pub(super) static BYTES: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
 }
 
 /// Counts a copy of `bytes` bytes. Compiles to nothing in release builds.
@@ -30,9 +33,9 @@ pub(crate) fn count(copy: Copy, bytes: usize) {
     let _ = (copy, bytes);
 }
 
-/// Returns how many bytes this process has copied so far by the copies A, E and F, or `None` in release
+/// Returns how many bytes this process has copied so far by the copies A, E, F and R, or `None` in release
 /// builds.
-pub fn copied() -> Option<[u64; 3]> {
+pub fn copied() -> Option<[u64; 4]> {
     #[cfg(debug_assertions)]
     return Some(core::array::from_fn(|i| {
         counters::BYTES[i].load(core::sync::atomic::Ordering::Relaxed)

@@ -394,6 +394,33 @@ fn every_byte_is_copied_as_often_as_in_lrpc() {
     assert_eq!(copies(|| client.give(Out::from(&mut buffer)).unwrap()), [0, 0, 100]);
 }
 
+/// Over datagrams, a procedure uses arguments of one packet where they were received. A small result is copied
+/// once at the server, which keeps the copy and sends the original. It is not copied a second time to be sent.
+#[test]
+fn small_result_over_udp_is_copied_once_at_the_server() {
+    let _alone = support::alone();
+    let Some(_) = stats::copied() else {
+        println!("skipped: release builds do not count copies");
+        return;
+    };
+    let server = Server::new().export("far", CountedServer::new(Object)).unwrap();
+    let running = server.listen("udp:127.0.0.1:0").unwrap().spawn().unwrap();
+    let client = CountedClient::bind(&format!("{}/far", running.addresses()[0])).unwrap();
+    let copies = |call: &mut dyn FnMut()| {
+        let before = stats::copied().expect("a debug build");
+        call();
+        let after = stats::copied().expect("a debug build");
+        [0, 1, 2, 3].map(|copy| after[copy] - before[copy])
+    };
+    let mut buffer = [0u8; 200];
+    assert_eq!(copies(&mut || client.null().unwrap()), [0, 0, 0, 0]);
+    assert_eq!(copies(&mut || client.take(&[1; 1400]).unwrap()), [1400, 0, 0, 0]);
+    assert_eq!(copies(&mut || drop(client.lend(Lent::from(&[1u8; 1000])))), [1000, 0, 0, 1]);
+    // The packed result has 132 bytes: besides the 100 bytes, the head, its count, and padding.
+    let give = copies(&mut || client.give(Out::from(&mut buffer)).unwrap());
+    assert_eq!(give, [0, 0, 100, 132]);
+}
+
 /// Returns how often the threads that make and serve calls have slept so far.
 fn sleeps() -> u64 {
     let mut sleeps = 0;

@@ -650,8 +650,8 @@ impl ServerSocket {
         let ended = moment();
         if let Some(record) = self.record(work.place) {
             let mut inner = record.0.lock();
-            self.keep(&mut receiver.reply, &mut inner, result, frame);
-            self.send_pending(inner, &mut receiver.reply.output, &receiver.serving.counting);
+            let fresh = self.keep(&mut receiver.reply, &mut inner, result, frame);
+            self.send_result(inner, fresh, &mut receiver.reply, &receiver.serving.counting);
             accounted::pass_end_of_call(work.shape.what, &work.row.caller);
             self.forget_closed(&mut receiver.reply);
         }

@@ -229,17 +229,17 @@ impl ServerSocket {
         // released.
         let Some(_call) = inner.take_deferred(sequence) else { return };
         inner.waits = WaitingFor::Nothing;
-        let (answer, total) = match built {
+        let (answer, total, fresh) = match built {
             Some((result, frame)) => {
-                self.keep(state, &mut inner, result, frame);
-                (Answer::from_number(result.what), result.total)
+                let fresh = self.keep(state, &mut inner, result, frame);
+                (Answer::from_number(result.what), result.total, fresh)
             }
             None => {
                 self.reply_refusal(state, &mut inner, &no_memory());
-                (None, 0)
+                (None, 0, None)
             }
         };
-        self.send_pending(inner, &mut state.output, &*self.records.deferrals);
+        self.send_result(inner, fresh, state, &*self.records.deferrals);
         self.forget_closed(state);
         deferral.end(answer.unwrap_or(Answer::MayHaveExecuted), total.into());
     }

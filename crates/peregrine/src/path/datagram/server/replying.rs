@@ -124,7 +124,9 @@ impl ServerSocket {
         match frame {
             Ok(mut frame) => {
                 frame.touch(shape.total as usize);
-                self.keep(state, inner, shape, frame);
+                if let Some(frame) = self.keep(state, inner, shape, frame) {
+                    self.results.recycle(&mut state.spare, frame);
+                }
             }
             Err(_) => {
                 self.ends(inner);
@@ -133,7 +135,8 @@ impl ServerSocket {
         }
     }
 
-    /// Completes the call of a record with a result, and keeps the result if the client may need it.
+    /// Completes the call of a record with a result, and keeps the result if the client may need it. Returns the
+    /// frame if it still contains a small result that is kept: the result can be sent from there.
     #[inline]
     pub(super) fn keep(
         &self,
@@ -141,13 +144,15 @@ impl ServerSocket {
         inner: &mut Inner,
         shape: Shape,
         frame: ResultFrame,
-    ) {
+    ) -> Option<ResultFrame> {
         debug_assert!(inner.deferred.is_none(), "the reply of this call is owed by another thread");
         self.ends(inner);
         let (spare, group) = (&mut state.spare, inner.group);
         match inner.server_end.complete(shape) {
             Retain::Keep => {
-                inner.result = Some(self.results.keep(spare, group, frame, shape.total));
+                let (result, fresh) = self.results.keep(spare, group, frame, shape.total);
+                inner.result = Some(result);
+                return fresh;
             }
             Retain::Drop => self.results.recycle(spare, frame),
             Retain::Forget => {
@@ -155,6 +160,7 @@ impl ServerSocket {
                 state.leaves = Some(inner.server_end.bound_handle());
             }
         }
+        None
     }
 
     /// Forgets the record of a client that said goodbye during its last call. That call has ended now. The

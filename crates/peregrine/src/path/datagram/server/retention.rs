@@ -1,9 +1,10 @@
 //! The memory that a server keeps for datagram clients, and the limits of this memory.
 //!
 //! A thread builds a result in a *frame*, which is memory for one result. A small result is copied from the
-//! frame into a *box*, a small piece of memory that belongs to the client's record. The number of records
-//! bounds the number of boxes, so boxes are not charged to a [`MemoryBudget`]. A large result keeps the
-//! frame. The touched pages of this frame are charged until the client acknowledges the result.
+//! frame into a *box*, a small piece of memory that belongs to the client's record, and sent from the frame.
+//! The number of records bounds the number of boxes, so boxes are not charged to a [`MemoryBudget`]. A large
+//! result keeps the frame. The touched pages of this frame are charged until the client acknowledges the
+//! result.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::io;
@@ -11,6 +12,7 @@ use std::io;
 use crate::limits;
 use crate::protocol::exchange::header::HEADER_BYTES;
 use crate::protocol::exchange::time::{MILLISECOND, Moment};
+use crate::stats::{self, Copy};
 use crate::sync::Mutex;
 use crate::sys::Memory;
 use crate::value::Space;
@@ -201,6 +203,12 @@ impl ResultFrame {
         self.memory.space().range(HEADER_BYTES, bytes)
     }
 
+    /// Returns the memory of a header and of the first `bytes` bytes of the result.
+    #[inline]
+    pub(super) fn packet(&self, bytes: usize) -> Space<'_> {
+        self.memory.space().range(0, HEADER_BYTES + bytes)
+    }
+
     /// Notes that at most the first `bytes` bytes of the result's memory were written.
     #[inline]
     pub(super) fn touch(&mut self, bytes: usize) {
@@ -305,7 +313,8 @@ impl RetainedResults {
         }
     }
 
-    /// Retains the first `total` bytes of a frame as a result.
+    /// Retains the first `total` bytes of a frame as a result. If the result is small, also returns the frame,
+    /// which still contains it: the result can be sent from there.
     #[inline]
     pub(super) fn keep(
         &self,
@@ -313,7 +322,7 @@ impl RetainedResults {
         group: u16,
         mut frame: ResultFrame,
         total: u32,
-    ) -> RetainedResult {
+    ) -> (RetainedResult, Option<ResultFrame>) {
         let all = HEADER_BYTES + total as usize;
         if all > BOX_BYTES {
             // An earlier, larger result may have touched further pages. These pages are released before the
@@ -325,15 +334,15 @@ impl RetainedResults {
             }
             self.held.add(group, frame.touched);
             self.held.note_progress(group);
-            return RetainedResult::Large(frame, total);
+            return (RetainedResult::Large(frame, total), None);
         }
         let boxed = spare.small.take().or_else(|| self.small.take());
         let mut boxed = boxed.unwrap_or_else(|| Box::new([0; BOX_BYTES]));
         let result = frame.reply(total as usize).window();
         // Source and destination have the same length, so the copy cannot fail.
         let _ = result.read(0, &mut boxed[HEADER_BYTES..all]);
-        self.recycle(spare, frame);
-        RetainedResult::Small(boxed, total)
+        stats::count(Copy::R, total as usize);
+        (RetainedResult::Small(boxed, total), Some(frame))
     }
 
     /// Releases a result.
@@ -441,7 +450,10 @@ mod tests {
             let mut frame = results.frame(spare, 1 << 20).expect("memory");
             frame.reply(1 << 20).zero(0, touched).expect("room");
             frame.touch(touched);
-            results.keep(spare, 7, frame, total)
+            let (result, fresh) = results.keep(spare, 7, frame, total);
+            assert_eq!(fresh.is_some(), matches!(result, RetainedResult::Small(..)));
+            fresh.into_iter().for_each(|frame| results.recycle(spare, frame));
+            result
         };
         let small = put(&mut spare, 900_000, 1472);
         assert!(matches!(small, RetainedResult::Small(..)) && held() == 0);

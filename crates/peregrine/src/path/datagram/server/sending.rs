@@ -9,7 +9,8 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::io;
 
-use super::retention::RetainedResult;
+use super::replying::ReplyState;
+use super::retention::{ResultFrame, RetainedResult};
 use super::{COPIED, ErrorKind, Inner, ServerSocket};
 use crate::counters::Counting;
 use crate::device::GsoBatch;
@@ -20,6 +21,7 @@ use crate::protocol::exchange::server_end::ServerEnd;
 use crate::protocol::exchange::time::{Moment, SECOND};
 use crate::protocol::exchange::versions;
 use crate::serving::deferrals::Deferrals;
+use crate::stats::{self, Copy};
 use crate::sync::MutexGuard;
 use crate::sys::Address;
 use crate::value::{Space, Window};
@@ -163,7 +165,34 @@ impl ServerSocket {
     /// Sends the due packets of a record, and schedules the packets that are due later.
     pub(super) fn send_pending(
         &self,
+        record: MutexGuard<'_, Inner>,
+        output: &mut [u8],
+        counting: &impl CountsResent,
+    ) {
+        self.send_due(record, None, output, counting);
+    }
+
+    /// Sends the result of a call that has just ended. `fresh` is the frame in which it was built, if the
+    /// record keeps a copy of the result.
+    #[inline]
+    pub(super) fn send_result(
+        &self,
+        record: MutexGuard<'_, Inner>,
+        fresh: Option<ResultFrame>,
+        state: &mut ReplyState,
+        counting: &impl CountsResent,
+    ) {
+        self.send_due(record, fresh.as_ref(), &mut state.output, counting);
+        if let Some(frame) = fresh {
+            self.results.recycle(&mut state.spare, frame);
+        }
+    }
+
+    /// Sends the due packets of a record. If `fresh` is given, it contains the whole result, too.
+    fn send_due(
+        &self,
         mut record: MutexGuard<'_, Inner>,
+        fresh: Option<&ResultFrame>,
         output: &mut [u8],
         counting: &impl CountsResent,
     ) {
@@ -184,12 +213,12 @@ impl ServerSocket {
                 let payload = whole.range(HEADER_BYTES, total as usize);
                 checks::seal(header, &[payload.window()]);
             }
-            let _ = whole.write(0, header);
             counting.resent(resent);
             // This packet contains the whole result. If the packet is lost, the client asks for the result.
             // So nothing needs to be scheduled.
             let bytes = whole.window().len();
             if bytes > COPIED {
+                let _ = whole.write(0, header);
                 let sent = self.note_sent(1, self.socket.send(&[whole.window()], Some(to)));
                 if sent == SizeFit::TooLarge {
                     self.narrow(record, output, counting);
@@ -198,10 +227,23 @@ impl ServerSocket {
             }
             // The client may run on this processor before `send` returns. When the client's next call
             // arrives, the record must not be locked.
-            let (to, place, out) = (*to, server_end.bound_handle().place, &mut output[..bytes]);
-            let _ = whole.read(0, out);
+            let (to, place) = (*to, server_end.bound_handle().place);
+            let packet = match fresh {
+                Some(frame) => {
+                    let packet = frame.packet(total as usize);
+                    let _ = packet.write(0, header);
+                    packet.window()
+                }
+                None => {
+                    let out = &mut output[..bytes];
+                    let _ = whole.read(0, out);
+                    out[..HEADER_BYTES].copy_from_slice(header);
+                    stats::count(Copy::R, total as usize);
+                    Window::from(&*out)
+                }
+            };
             drop(record);
-            let sent = self.note_sent(1, self.socket.send(&[Window::from(&*out)], Some(&to)));
+            let sent = self.note_sent(1, self.socket.send(&[packet], Some(&to)));
             if sent == SizeFit::TooLarge
                 && let Some(record) = self.record(place)
             {

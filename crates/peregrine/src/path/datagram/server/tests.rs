@@ -121,7 +121,7 @@ fn called(service: &ServerSocket, now: Moment, handle: Handle, total: u32) {
             let mut frame = ResultFrame::new(BYTES as usize).unwrap();
             frame.touch(BYTES as usize);
             let result = Shape { total: BYTES, ..Shape::default() };
-            service.keep(&mut receiver.reply, &mut inner, result, frame);
+            drop(service.keep(&mut receiver.reply, &mut inner, result, frame));
         }
         other => panic!("{other:?}"),
     }

@@ -357,7 +357,8 @@ impl Dialogue {
         let bytes = limits::RETAINED_BYTES_PER_HOST;
         let mut frame = ResultFrame::new(bytes).unwrap();
         frame.touch(bytes);
-        self.service.results.keep(&mut ThreadCache::default(), self.group(), frame, bytes as u32)
+        let spare = &mut ThreadCache::default();
+        self.service.results.keep(spare, self.group(), frame, bytes as u32).0
     }
 
     fn release_results(&self, result: RetainedResult) {
