@@ -109,6 +109,24 @@ fn load_has_levels_models_and_closed_runs() {
 }
 
 #[test]
+fn watch_makes_one_account_after_the_other() {
+    let sandbox = Sandbox::new();
+    let (_server, _) = sandbox.serve_files(&[]);
+    let watch = ["account", "files", "--watch", "--interval", "20ms", "--count", "3"];
+    let (code, report) = sandbox.json(&watch);
+    let accounts = report["accounts"].as_array().expect("accounts");
+    assert_eq!((code, accounts.len()), (0, 3), "{report}");
+    assert!(accounts.iter().all(|one| one["parts"].is_array() && one["address"] == "files"));
+    let done = sandbox.run(&watch);
+    assert_eq!((done.code, done.out.lines().count()), (0, 5), "{}{}", done.out, done.err);
+    assert!(done.out.contains("LONGEST PART"), "{}", done.out);
+    let done = sandbox.run(&[&watch[..], &["--format", "ndjson"]].concat());
+    let lines: Vec<Value> =
+        done.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(lines.len() == 3 && lines.iter().all(|one| one["rest_ratio"].is_f64()), "{}", done.out);
+}
+
+#[test]
 fn what_has_no_account_is_refused() {
     let sandbox = Sandbox::new();
     let (_server, _) = sandbox.serve_files(&[]);
@@ -119,6 +137,8 @@ fn what_has_no_account_is_refused() {
         (&["account", "files", "size", "path=missing"], 1, "missing"),
         (&["account", "files", "--rounds", "2"], 2, "2"),
         (&["account", "files", "--callers", "2"], 2, "--load"),
+        (&["account", "files", "--watch"], 2, "--count"),
+        (&["account", "files", "--count", "2"], 2, "--watch"),
         (&["account", "files", "--load", "--rounds", "9"], 2, "--rounds"),
         (&["account", "files", "size", "--load"], 2, "path"),
     ] {

@@ -32,6 +32,15 @@ pub(crate) struct Account {
     /// With --load: the number of callers that share the calls
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u16).range(1..=256), requires = "load")]
     pub(crate) callers: u16,
+    /// Make one short account after the other, in place on a terminal, until `q` or Ctrl-C
+    #[arg(long, conflicts_with_all = ["load", "rounds", "limit", "svg", "html"])]
+    pub(crate) watch: bool,
+    /// With --watch: how often, such as 500ms or 5s
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time, requires = "watch")]
+    pub(crate) interval: Duration,
+    /// With --watch: the number of accounts [default: unlimited]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..), requires = "watch")]
+    pub(crate) count: Option<u64>,
     /// Number of rounds; a round makes each kind of call 336 times
     #[arg(long, value_name = "N", default_value_t = 41, value_parser = value_parser!(u16).range(3..=1000), conflicts_with = "load")]
     pub(crate) rounds: u16,

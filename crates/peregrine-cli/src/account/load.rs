@@ -4,9 +4,8 @@ use std::time::{Duration, Instant};
 
 use peregrine::{Binding, PathKind};
 use peregrine_account::{Caller, Load, LoadOptions, ServerCounts};
-use serde_json::json;
 
-use super::{args, repeated, title, write};
+use super::{args, described, repeated, title, write};
 use crate::args::Format;
 use crate::interrupt::{Interrupt, InterruptOptions};
 use crate::output::{self, BOLD, Counted, DIM, Failure, nanoseconds, table};
@@ -44,13 +43,7 @@ pub(super) fn run(command: &args::Account, format: Format) -> Result<(), Failure
         }
     }
     if format.is_json() {
-        let mut whole = load.to_json();
-        whole["address"] = json!(command.address);
-        whole["procedure"] = json!(command.procedure);
-        whole["path"] = json!(path.to_string());
-        whole["wait"] = json!(command.wait.text());
-        whole["took_ns"] = output::whole_ns(begun.elapsed());
-        return output::print(whole);
+        return output::print(described(load.to_json(), command, path, begun.elapsed()));
     }
     show(&load, &title)
 }

@@ -2,19 +2,20 @@
 
 pub(crate) mod args;
 mod load;
+mod watch;
 
 use std::cell::RefCell;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use peregrine::{Accounting, Binding, PathKind};
+use peregrine::{Accounting, Binding, CallError, GenericClient, PathKind};
 use peregrine_account::{Account, Calls, Options};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::args::{Call, Format, ShownBytes};
 use crate::call::repeated::RepeatedCall;
 use crate::interrupt::{Interrupt, InterruptOptions};
-use crate::output::{self, BOLD, DIM, FAIR, Failure, GOOD, OrFail as _, nanoseconds, table};
+use crate::output::{self, BOLD, DIM, FAIR, Failure, GOOD, OrFail as _, nanoseconds, table_fitted};
 use crate::security::bind_options;
 
 /// How long the current call may still run after a signal interrupted the command.
@@ -29,16 +30,17 @@ pub(crate) fn run(command: &args::Account, format: Format) -> Result<(), Failure
     if command.load {
         return load::run(command, format);
     }
+    if command.watch {
+        return watch::run(command, format);
+    }
     let begun = Instant::now();
     let signals = InterruptOptions { format, grace: GRACE, executed: "maybe" };
     let interrupt = Interrupt::handle(signals, || {}, || "calls were made".to_owned())?;
     let options = Options { rounds: command.rounds.into(), limit: command.limit.unwrap_or(LIMIT) };
-    let (account, path) = match &command.procedure {
-        None => of_null(command, &options)?,
-        Some(procedure) => of_procedure(command, procedure, &options)?,
-    };
+    let subject = Subject::bind(command)?;
+    let account = subject.measure(&options)?;
     interrupt.leave();
-    let title = title(command, path);
+    let title = title(command, subject.path());
     for (file, content) in [
         (&command.svg, Account::to_svg as fn(&Account, &str) -> String),
         (&command.html, Account::to_html),
@@ -48,15 +50,20 @@ pub(crate) fn run(command: &args::Account, format: Format) -> Result<(), Failure
         }
     }
     if format.is_json() {
-        let mut whole = account.to_json();
-        whole["address"] = json!(command.address);
-        whole["procedure"] = json!(command.procedure);
-        whole["path"] = json!(path.to_string());
-        whole["wait"] = json!(command.wait.text());
-        whole["took_ns"] = output::whole_ns(begun.elapsed());
+        let whole = described(account.to_json(), command, subject.path(), begun.elapsed());
         return output::print(whole);
     }
     show(&account, &title)
+}
+
+/// Adds to an object which call it is about, and how long the command took.
+fn described(mut whole: Value, command: &args::Account, path: PathKind, took: Duration) -> Value {
+    whole["address"] = json!(command.address);
+    whole["procedure"] = json!(command.procedure);
+    whole["path"] = json!(path.to_string());
+    whole["wait"] = json!(command.wait.text());
+    whole["took_ns"] = output::whole_ns(took);
+    whole
 }
 
 fn write(file: &Path, content: &str) -> Result<(), Failure> {
@@ -70,9 +77,47 @@ fn title(command: &args::Account, path: PathKind) -> String {
     format!("{procedure} at {}, {path}, {}", command.address, command.wait.text())
 }
 
-fn of_null(command: &args::Account, options: &Options) -> Result<(Account, PathKind), Failure> {
-    let binding = Binding::bind_any(&command.address, &bind_options().wait(command.wait.into()))?;
-    Ok((Account::of_null(&binding, options)?, binding.path()))
+/// What accounts are made of.
+enum Subject {
+    /// Calls that do nothing.
+    Null(Binding),
+    Procedure(GenericClient, Box<RefCell<RepeatedCall>>),
+}
+
+impl Subject {
+    /// Binds, and makes the call once, so that an error of the procedure itself is shown as such.
+    fn bind(command: &args::Account) -> Result<Self, Failure> {
+        let Some(procedure) = &command.procedure else {
+            let options = bind_options().wait(command.wait.into());
+            return Ok(Self::Null(Binding::bind_any(&command.address, &options)?));
+        };
+        let mut call = repeated(command, procedure)?;
+        call.try_once()?;
+        Ok(Self::Procedure(call.client().clone(), Box::new(RefCell::new(call))))
+    }
+
+    fn path(&self) -> PathKind {
+        match self {
+            Self::Null(binding) => binding.path(),
+            Self::Procedure(client, _) => client.binding().path(),
+        }
+    }
+
+    /// Makes an account.
+    fn measure(&self, options: &Options) -> Result<Account, CallError> {
+        match self {
+            Self::Null(binding) => Account::of_null(binding, options),
+            Self::Procedure(client, call) => {
+                let accounting = Accounting::begin(client.binding())?;
+                let accounted = client.with_accounting(&accounting);
+                let calls = Calls {
+                    plain: &mut || call.borrow_mut().make(client),
+                    accounted: &mut || call.borrow_mut().make(&accounted),
+                };
+                Account::of(&accounting, calls, options)
+            }
+        }
+    }
 }
 
 /// Binds, and reads the arguments of the call.
@@ -91,27 +136,18 @@ fn repeated(command: &args::Account, procedure: &str) -> Result<RepeatedCall, Fa
     RepeatedCall::prepare(&call, bind_options().wait(command.wait.into()))
 }
 
-/// Makes an account of a procedure.
-fn of_procedure(
-    command: &args::Account,
-    procedure: &str,
-    options: &Options,
-) -> Result<(Account, PathKind), Failure> {
-    let mut call = repeated(command, procedure)?;
-    call.try_once()?;
-    let client = call.client().clone();
-    let accounting = Accounting::begin(client.binding())?;
-    let accounted = client.with_accounting(&accounting);
-    let call = RefCell::new(call);
-    let calls = Calls {
-        plain: &mut || call.borrow_mut().make(&client),
-        accounted: &mut || call.borrow_mut().make(&accounted),
-    };
-    Ok((Account::of(&accounting, calls, options)?, client.binding().path()))
+fn show(account: &Account, title: &str) -> Result<(), Failure> {
+    output::say(text(account, title, output::columns()))?;
+    let [client, server] = account.stamp_ns.map(nanoseconds);
+    output::note(format_args!(
+        "{DIM}{} rounds; a stamp takes {client} at the client and {server} at the server{DIM:#}",
+        account.rounds
+    ));
+    Ok(())
 }
 
-fn show(account: &Account, title: &str) -> Result<(), Failure> {
-    output::say(format_args!("{BOLD}{title}{BOLD:#}\n"))?;
+/// Returns the account as a table that fits this number of columns.
+fn text(account: &Account, title: &str, columns: Option<usize>) -> String {
     let share = |ns: f64| {
         let tenths = (1000.0 * ns / account.whole_ns).round();
         // Adding zero makes a negative zero positive.
@@ -131,17 +167,11 @@ fn show(account: &Account, title: &str) -> Result<(), Failure> {
         vec![String::new(), name.to_owned(), nanoseconds(ns), String::new(), share(ns)]
     });
     let header = ["SIDE", "PART", "TIME", "SPREAD", "OF THE WHOLE"];
-    output::say(table(&header, &[2, 3, 4], parts.chain(sums).collect()))?;
+    let table = table_fitted(&header, &[2, 3, 4], parts.chain(sums).collect(), columns);
     let rest = 100.0 * account.rest_ratio();
     let style = if account.rest_ratio().abs() <= SMALL_REST { GOOD } else { FAIR };
-    let [client, server] = account.stamp_ns.map(nanoseconds);
-    output::say(format_args!(
-        "\n{style}rest {rest:+.1} %{style:#}; {:.2} times the transfer alone",
+    format!(
+        "{BOLD}{title}{BOLD:#}\n\n{table}\n\n{style}rest {rest:+.1} %{style:#}; {:.2} times the transfer alone",
         account.whole_ns / account.transfer_ns()
-    ))?;
-    output::note(format_args!(
-        "{DIM}{} rounds; a stamp takes {client} at the client and {server} at the server{DIM:#}",
-        account.rounds
-    ));
-    Ok(())
+    )
 }

@@ -507,13 +507,20 @@ pub(crate) static CASES: &[Case] = &[
         text: "Shows where the time of a call goes: the parts at the client and at the server, and the transfer. \
                Both sides record when calls pass their steps. The transfer is measured by calls of the same size \
                that do nothing. The parts add up to the whole call but for the rest, which is printed, too. \
-               `--svg` and `--html` write a picture. The server may be in use meanwhile. With `--load`, it shows \
-               how long calls take that are due at random moments, next to a queue that gets the same moments. \
-               The chapter [Where the time of a call goes](GUIDE.md#where-the-time-of-a-call-goes) explains the parts.",
+               `--svg` and `--html` write a picture. The server may be in use meanwhile. `--watch` makes one \
+               short account after the other. With `--load`, it shows how long calls take that are due at random \
+               moments, next to a queue that gets the same moments. The chapter [Where the time of a call \
+               goes](GUIDE.md#where-the-time-of-a-call-goes) explains the parts.",
         steps: &[
             Step { line: "account ADDRESS", shown: &[Human], held: false, ..STEP },
             Step { line: "account files size path=hello --rounds 5", held: false, ..STEP },
             Step { line: "account files --rounds 5", shown: &[Json], held: false, ..STEP },
+            Step {
+                line: "account files --watch --interval 200ms --count 2",
+                forms: &[Ndjson],
+                shown: &[],
+                ..STEP
+            },
             Step { line: "account files --load --limit 2s", held: false, ..STEP },
             Step { line: "account files siz", code: 2, ..STEP },
         ],
