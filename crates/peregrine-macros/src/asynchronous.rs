@@ -7,7 +7,7 @@ use syn::{ItemTrait, ReturnType, TraitItem, parse_quote, parse_quote_spanned};
 
 use crate::check::{Form, Interface, Method, Parameter};
 use crate::expand::{Sent, as_result, limit, opener};
-use crate::{callers, oneway, pool, programs};
+use crate::{descriptor, oneway, pool, programs};
 
 /// Returns the async items of an interface. `client` is the name of the blocking client, which has the
 /// description of the interface.
@@ -424,7 +424,7 @@ fn server_items(model: &Interface, names: &Names) -> TokenStream {
     let arms =
         (0u32..).zip(&model.methods).map(|(number, method)| server_arm(number, method, interface));
     let count = model.methods.len() as u32;
-    let allowed = callers::allowed(model);
+    let descriptors = descriptor::server_side(model);
     let foreign = programs::serves(model, |method, pass| {
         let method = &method.ident;
         let call = quote!(<__Object as #interface>::#method(&*self.object, #(#pass),*));
@@ -488,7 +488,7 @@ fn server_items(model: &Interface, names: &Names) -> TokenStream {
                 true
             }
 
-            #allowed
+            #descriptors
 
             fn shared(
                 &self,

@@ -12,6 +12,7 @@ use syn::{
 };
 
 use crate::callers;
+use crate::descriptor::Descriptor;
 use crate::growth::{self, Growth};
 use crate::parse::{self, Arguments, Errors};
 use crate::programs::{self, Numbers, Program};
@@ -38,6 +39,8 @@ pub(crate) struct Method {
     pub(crate) was: Vec<LitStr>,
     /// Patterns of which a caller must match one. `None`: any caller may call the procedure.
     pub(crate) allowed: Option<Vec<LitStr>>,
+    /// What the server keeps for the procedure.
+    pub(crate) descriptor: Descriptor,
     /// The numbers of the procedure in other RPC systems.
     pub(crate) numbers: Numbers,
     pub(crate) parameters: Vec<Parameter>,
@@ -258,6 +261,7 @@ fn method(function: &mut TraitItemFn, max_len: Option<&Expr>, errors: &mut Error
     }
     let numbers = Numbers::take(&mut function.attrs, errors);
     let allowed = callers::take(&mut function.attrs, errors);
+    let descriptor = Descriptor::take(&mut function.attrs, errors);
     let was = parse::take(&mut function.attrs, "was");
     let was = growth::was(&was).unwrap_or_else(|error| {
         errors.push(error);
@@ -302,6 +306,7 @@ fn method(function: &mut TraitItemFn, max_len: Option<&Expr>, errors: &mut Error
         oneway,
         was,
         allowed,
+        descriptor,
         numbers,
         parameters,
         outcome: returns.clone(),

@@ -10,7 +10,7 @@ use syn::{Expr, ItemTrait, Type, TypeParamBound};
 use crate::check::{self, Form, Interface, Method, Parameter};
 use crate::oneway;
 use crate::parse::{self, Errors};
-use crate::{asynchronous, callers, pool};
+use crate::{asynchronous, descriptor, pool};
 use crate::{programs, types};
 
 /// Returns the trait and its stubs. If the trait has errors, returns the trait and these errors.
@@ -517,7 +517,7 @@ fn server(model: &Interface, names: &Names) -> TokenStream {
         format!("A server of [`{ident}`], which answers calls with an object of this process.");
     let arms =
         (0u32..).zip(&model.methods).map(|(number, method)| server_arm(number, method, ident));
-    let allowed = callers::allowed(model);
+    let descriptors = descriptor::server_side(model);
     let foreign = programs::serves(model, |method, pass| {
         let method = &method.ident;
         quote!(<__Object as #ident>::#method(&self.object, #(#pass),*))
@@ -551,7 +551,7 @@ fn server(model: &Interface, names: &Names) -> TokenStream {
                 ::peregrine::__rt::InterfaceRef::from(#client::INTERFACE)
             }
 
-            #allowed
+            #descriptors
 
             #[inline]
             fn serve(

@@ -11,6 +11,7 @@ mod check;
 mod derive_foreign;
 mod derive_plain;
 mod derive_value;
+mod descriptor;
 mod expand;
 mod growth;
 mod list;
@@ -65,6 +66,10 @@ use proc_macro::TokenStream;
 /// (`ExportOptions::allow`, which may replace them). It holds for exports of the generated server, and not for
 /// callbacks or calls within a process. Only the server knows the patterns: they are no part of the interface,
 /// so clients with other patterns, or with none, can call the server.
+///
+/// `#[at_most(N)]` on a method lets at most N of its calls run at once at each export. A further call is not
+/// executed (`Kind::Overloaded`), and does not wait. A call of an async method runs until the method has ended.
+/// As with `#[callers]`, only exports of the generated server follow it, and it is no part of the interface.
 ///
 /// Interfaces may change while programs that use the old interface still run (docs/EVOLUTION.md):
 ///

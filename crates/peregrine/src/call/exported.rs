@@ -42,6 +42,10 @@ impl<S: Serve> Serve for Exported<S> {
         self.0.allowed()
     }
 
+    fn at_most(&self) -> &'static [(&'static str, u32)] {
+        self.0.at_most()
+    }
+
     fn serve_foreign(&self, call: &ForeignCall<'_>, results: &mut Vec<u8>) -> ServedForeign {
         self.0.serve_foreign(call, results)
     }

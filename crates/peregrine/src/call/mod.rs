@@ -15,6 +15,7 @@ pub(crate) mod chain;
 pub(crate) mod deferred;
 mod exported;
 pub(crate) mod extensions;
+pub(crate) mod followed;
 mod foreign;
 mod frames;
 mod identity;

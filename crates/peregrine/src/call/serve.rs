@@ -61,6 +61,13 @@ pub trait Serve: Send + Sync {
         &[]
     }
 
+    /// Returns the names of procedures of which only some calls may run at once, with their number:
+    /// `#[at_most(N)]`.
+    #[doc(hidden)]
+    fn at_most(&self) -> &'static [(&'static str, u32)] {
+        &[]
+    }
+
     /// Runs one call of a client of another RPC system. Appends the results to `results`.
     ///
     /// # Errors

@@ -40,6 +40,7 @@ use crate::path::onc::Registrations;
 use crate::path::security::Refusals;
 use crate::serving::access::Denials;
 pub use crate::serving::access::Denied;
+use crate::serving::descriptors::WithDescriptors;
 pub use crate::serving::disclosure::Disclosure;
 use crate::serving::export::Export;
 pub use crate::serving::export::ExportOptions;
@@ -515,7 +516,7 @@ impl NewExport {
         layers: &Layers,
     ) -> (Arc<Export>, Option<Published>) {
         let Self { name, serve, options, published } = self;
-        let serve = options.layered(&name, serve, layers);
+        let serve = options.layered(&name, WithDescriptors::over(serve), layers);
         (Export::new(name, number, serve, options, core), published)
     }
 }

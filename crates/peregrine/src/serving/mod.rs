@@ -8,6 +8,7 @@ pub(crate) mod access;
 pub(crate) mod admission;
 pub(crate) mod binding_table;
 pub(crate) mod deferrals;
+pub(crate) mod descriptors;
 pub(crate) mod disclosure;
 pub(crate) mod export;
 pub(crate) mod faults;

@@ -239,7 +239,7 @@ impl Call {
         let waker = Waker::from(Arc::clone(&self.task));
         let owed = Box::new(OwedReply(Arc::clone(&self.seen)));
         match procedure.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Pending => self.task.begin_waiting(procedure, owed),
+            Poll::Pending => self.task.begin_waiting(procedure, owed, None),
             Poll::Ready(answered) => {
                 drop(procedure);
                 owed.answer(answered);

@@ -8,6 +8,7 @@ use super::attached::ServerExecutor;
 use super::task::{Procedure, Task};
 use super::{Answered, Cancels, Owed, OwnedCall};
 use crate::call::caller::Conditions;
+use crate::call::followed;
 use crate::call::serve::Served;
 use crate::call::{Reply, Request};
 use crate::sync::{Condvar, Mutex};
@@ -29,6 +30,8 @@ pub fn serve_async<F>(
 where
     F: Future<Output = Answered> + Send + 'static,
 {
+    // The procedure may run other async procedures on this thread, so the call is taken before.
+    let followed = followed::take();
     let call = OwnedCall::of(request, reply)?;
     let executor = executor.map(|executor| &executor.0);
     let mut procedure: Procedure = Box::pin(make(call));
@@ -42,6 +45,9 @@ where
         None => poll(),
     }
     if let Poll::Ready(answered) = polled {
+        if let Some(followed) = followed {
+            followed.end(answered.ended().ok());
+        }
         return answered.write(reply);
     }
     let source = conditions.source();
@@ -56,12 +62,12 @@ where
     match owed {
         Some(owed) => {
             reply.defer();
-            task.begin_waiting(procedure, owed);
+            task.begin_waiting(procedure, owed, followed);
             Ok(())
         }
         None => {
             let wait = Arc::new(ThreadWait::default());
-            task.begin_waiting(procedure, Box::new(Arc::clone(&wait)));
+            task.begin_waiting(procedure, Box::new(Arc::clone(&wait)), followed);
             let is_given_up =
                 || source.as_ref().is_some_and(|(calls, call)| calls.is_given_up(*call));
             wait.answer(|| Arc::clone(&task).cancel(), is_given_up).write(reply)
@@ -81,7 +87,7 @@ pub(crate) fn continue_later(future: impl Future<Output = ()> + Send + 'static) 
     let waker = Waker::from(Arc::clone(&task));
     let ended = procedure.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
     if !ended {
-        task.begin_waiting(procedure, Box::new(NoReply));
+        task.begin_waiting(procedure, Box::new(NoReply), None);
     }
     ended
 }

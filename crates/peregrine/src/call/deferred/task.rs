@@ -17,6 +17,7 @@ use super::attached::Attached;
 use super::executor::Threads;
 use super::{Answered, Cancels, Owed};
 use crate::call::caller::Conditions;
+use crate::call::followed::Followed;
 use crate::call::pending::{Bells, Rings};
 use crate::call::request::Refusal;
 use crate::error::{Executed, Kind};
@@ -71,6 +72,8 @@ pub(super) struct State<M: Machine> {
     procedure: Option<Procedure>,
     /// The duty to reply. `None` before the call was deferred, and after the reply.
     owed: Option<Box<dyn Owed>>,
+    /// The call, if it is followed to its end.
+    followed: Option<Followed>,
     /// Whether the procedure was woken while it was polled.
     woken: bool,
     /// Why the call was cancelled while the procedure was polled.
@@ -147,6 +150,7 @@ impl<M: Machine> Task<M> {
             circumstances,
             procedure: None,
             owed: None,
+            followed: None,
             woken: false,
             cancelled: None,
             remote: None,
@@ -154,10 +158,17 @@ impl<M: Machine> Task<M> {
         })))
     }
 
-    /// Ends the first poll: the procedure waits to be woken, and `owed` sends the reply.
-    pub(super) fn begin_waiting(self: &Arc<Self>, procedure: Procedure, owed: Box<dyn Owed>) {
+    /// Ends the first poll: the procedure waits to be woken, and `owed` sends the reply. `followed` is the call,
+    /// if it is followed to its end.
+    pub(super) fn begin_waiting(
+        self: &Arc<Self>,
+        procedure: Procedure,
+        owed: Box<dyn Owed>,
+        followed: Option<Followed>,
+    ) {
         let mut state = self.0.lock();
         state.owed = Some(owed);
+        state.followed = followed;
         let circumstances = state.circumstances.clone();
         drop(state);
         let Some(Circumstances { conditions, executor }) = circumstances else { return };
@@ -262,13 +273,17 @@ impl<M: Machine> Task<M> {
 
     /// Sends the reply after the end of the procedure.
     fn answer(&self, ended: Ended<M>, answered: Answered) {
-        let Ended { owed, circumstances, remote, deadline } = ended;
+        let Ended { owed, followed, circumstances, remote, deadline } = ended;
         if let Some(executor) = circumstances.and_then(|circumstances| circumstances.executor) {
             executor.leave(self);
         }
         // Removes the timer of the call.
         if let Some(timer) = deadline {
             Bells::of_process().forget(&timer, 0);
+        }
+        // The caller may make its next call as soon as it has the reply.
+        if let Some(followed) = followed {
+            followed.end(answered.ended().ok());
         }
         if let Some(owed) = owed {
             owed.answer(answered);
@@ -297,6 +312,7 @@ impl<M: Machine> State<M> {
         self.phase = Phase::Done;
         Ended {
             owed: self.owed.take(),
+            followed: self.followed.take(),
             circumstances: self.circumstances.take(),
             remote: self.remote.take(),
             deadline: self.deadline.take(),
@@ -307,6 +323,7 @@ impl<M: Machine> State<M> {
 /// What is left of a task after the end of its procedure.
 struct Ended<M: Machine> {
     owed: Option<Box<dyn Owed>>,
+    followed: Option<Followed>,
     circumstances: Option<Circumstances<M>>,
     remote: Option<Waker>,
     deadline: Option<Arc<dyn Rings>>,
