@@ -11,6 +11,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use peregrine::counters::{ExportStat, PROMETHEUS_CONTENT_TYPE, Stat};
+use peregrine::{ExportOptions, Server, interface};
 use rustix::process::Signal;
 use sandbox::{Process, Sandbox, TIMEOUT, until};
 use serde_json::Value;
@@ -98,14 +99,39 @@ fn metrics_documented() -> BTreeMap<String, Metric> {
     metrics
 }
 
+#[interface]
+trait Notes {
+    #[at_most(3)]
+    fn count(&self) -> peregrine::Result<u32>;
+}
+
+struct Pad;
+
+impl Notes for Pad {
+    fn count(&self) -> peregrine::Result<u32> {
+        Ok(2)
+    }
+}
+
+/// Returns the metrics of a server that keeps all there is to keep for procedures.
+fn metrics_of_procedures() -> BTreeMap<String, Metric> {
+    let options = ExportOptions::default().networks_only();
+    let server = Server::new().census().export_with("notes", NotesServer::new(Pad), options);
+    let running = server.unwrap().listen("tcp:127.0.0.1:0").unwrap().spawn().unwrap();
+    let mut metrics = metrics_of(&running.stat().to_prometheus());
+    metrics.retain(|name, _| name.starts_with("peregrine_procedure_"));
+    metrics
+}
+
 #[test]
 fn document_lists_exactly_the_metrics_of_a_server() {
     let sandbox = Sandbox::new();
     let _server = sandbox.serve(&[]);
     let done = sandbox.run(&["stat", "files", "--prometheus"]);
     assert_eq!(done.code, 0, "{done:?}");
-    let (told, documented) = (metrics_of(&done.out), metrics_documented());
+    let (mut told, documented) = (metrics_of(&done.out), metrics_documented());
     assert!(told.len() > 25, "{told:?}");
+    told.extend(metrics_of_procedures());
     for (name, metric) in &told {
         assert_eq!(Some(metric), documented.get(name), "{name}");
     }

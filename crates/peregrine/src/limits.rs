@@ -156,6 +156,7 @@
 //! * [`COUNTED_EXPORTS`] (64): further exports are counted as one export.
 //! * [`COUNTED_SESSIONS`], [`COUNTED_BINDINGS`] (8192 each): `stat` shows only the number of further sessions
 //!   and bindings. Their calls are counted with the calls of their export.
+//! * [`COUNTED_PROCEDURES`] (512): `stat` does not show further procedures.
 //! * [`TOLD_ROWS`] (1024): over networks, `stat` shows at most this number of sessions, and of bindings.
 //! * [`WATCHERS`] (16): a server sends its counters as a stream to at most this number of clients.
 
@@ -584,8 +585,8 @@ pub const SILENCE: core::time::Duration = core::time::Duration::from_secs(10);
 /// The time is long enough for an interruption of the network that lasts a second.
 pub const CALL_SILENCE: core::time::Duration = core::time::Duration::from_millis(2300);
 
-/// The number of rows of counters for threads. All further threads share one of these rows, so the number of
-/// threads with a row of their own is smaller by one.
+/// The number of rows of counters for threads. All further threads share one of these rows, and one row has
+/// the counters of procedures, so the number of threads with a row of their own is smaller by two.
 pub const COUNTED_THREADS: usize = 128;
 
 /// The number of rows of counters for exports. All further exports share the last row, so the number of
@@ -598,6 +599,14 @@ pub const COUNTED_SESSIONS: usize = 8192;
 /// The number of rows of counters for the bindings of a server. [`COUNTED_EXPORTS`] of these rows are not
 /// shown: they count the bindings that have no row of their own.
 pub const COUNTED_BINDINGS: usize = 8192;
+
+/// The number of rows of counters for procedures of which a server keeps something, such as a census. Further
+/// procedures are not shown.
+pub const COUNTED_PROCEDURES: usize = 512;
+
+/// The number of bytes of a message that fit one packet of a network with an MTU of 1,500 bytes: the
+/// length of a piece over UDP and IPv4.
+pub const ONE_PACKET_BYTES: usize = 1408;
 
 /// The maximum number of sessions, and of bindings, that a server shows over a network.
 pub const TOLD_ROWS: usize = 1024;

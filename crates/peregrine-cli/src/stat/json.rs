@@ -3,7 +3,7 @@
 use peregrine::counters::{BindingStat, Counts, ExportStat, InFlightCounts, Latency, SessionStat};
 use serde_json::{Map, Value, json};
 
-use super::Interval;
+use super::{Interval, procedures};
 use crate::output;
 
 /// Returns an interval as a JSON object.
@@ -28,6 +28,7 @@ pub(super) fn interval(interval: &Interval) -> Value {
         "sessions_standing": server.sessions,
         "bindings_standing": server.bindings,
         "latency": latency(&now.latency().since(&before.latency())),
+        "procedures": procedures::json(interval),
         "exports": now.exports.iter().map(|one| export(interval, one)).collect::<Vec<_>>(),
         "sessions": now.sessions.iter().map(|one| session(interval, one)).collect::<Vec<_>>(),
         "bindings": now.bindings.iter().map(|one| binding(interval, one)).collect::<Vec<_>>(),

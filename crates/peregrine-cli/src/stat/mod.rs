@@ -4,6 +4,7 @@ pub(crate) mod args;
 mod endpoint;
 mod json;
 mod many;
+mod procedures;
 mod prometheus;
 mod readings;
 pub(crate) mod tables;

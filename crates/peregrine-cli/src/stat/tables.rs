@@ -5,7 +5,7 @@ use core::fmt::Write as _;
 
 use peregrine::counters::{BindingStat, Counts, Latency, SessionStat};
 
-use super::Interval;
+use super::{Interval, procedures};
 use crate::output::{self, BOLD, DIM, age, nanoseconds};
 
 /// Returns the counters that the session `now` had at the start of the interval.
@@ -21,13 +21,16 @@ pub(super) fn binding_before(interval: &Interval, now: &BindingStat) -> Counts {
 }
 
 /// A column of a table: its header, whether it contains numbers, and its priority. 0 is the highest priority.
-struct Column(&'static str, bool, u8);
+pub(super) struct Column(pub(super) &'static str, pub(super) bool, pub(super) u8);
 
 /// Formats all tables of an interval for a terminal with `columns` columns.
 pub(super) fn whole(interval: &Interval, columns: Option<usize>) -> String {
     let mut text = head(interval);
     for (title, table) in [
         ("exports", exports(interval, columns)),
+        ("limits of procedures", procedures::limits(interval, columns)),
+        ("census since the server began", procedures::census(interval, columns)),
+        ("sizes of calls", procedures::sizes(interval, columns)),
         ("sessions", sessions(interval, columns)),
         ("bindings", bindings(interval, columns)),
     ] {
@@ -232,7 +235,11 @@ fn printable(text: &str) -> String {
 }
 
 /// Formats a table. If the table is wider than the terminal, omits columns with a low priority.
-fn table(header: &[Column], rows: Vec<Vec<String>>, columns: Option<usize>) -> Option<String> {
+pub(super) fn table(
+    header: &[Column],
+    rows: Vec<Vec<String>>,
+    columns: Option<usize>,
+) -> Option<String> {
     if rows.is_empty() {
         return None;
     }
@@ -273,7 +280,7 @@ pub(crate) fn rate(per_s: f64) -> String {
     scaled(per_s, &["", "k", "M", "G"], 1000.0)
 }
 
-fn bytes(bytes: f64) -> String {
+pub(super) fn bytes(bytes: f64) -> String {
     scaled(bytes, &[" B", " KiB", " MiB", " GiB"], 1024.0)
 }
 

@@ -465,6 +465,17 @@ pub(crate) fn has_metadata() -> bool {
     CALLER.with_borrow(|caller| caller.as_ref().is_some_and(|info| info.carried.is_some()))
 }
 
+/// Returns whether the call that this thread runs came from another machine. A call from a loopback address
+/// came from this machine.
+pub(crate) fn is_remote() -> bool {
+    CALLER.with_borrow(|caller| {
+        caller.as_ref().is_some_and(|info| match info.from {
+            Some(from) => !from.ip().to_canonical().is_loopback(),
+            None => info.hardware.is_some(),
+        })
+    })
+}
+
 /// Sets the caller of the calls that this thread runs from now on.
 pub(crate) fn tell_caller(info: Option<Arc<CallerInfo>>) {
     drop(CALLER.replace(info));

@@ -12,6 +12,10 @@ use super::Answer;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FollowedCall {
     pub(crate) procedure: u32,
+    /// The number of bytes of the call's message.
+    pub(crate) argument_bytes: usize,
+    /// Whether the call came from another machine. Always false if nobody needs to know.
+    pub(crate) is_remote: bool,
 }
 
 /// What follows calls until they end.

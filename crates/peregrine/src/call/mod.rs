@@ -36,7 +36,7 @@ pub(crate) use block_cost::block_cost;
 pub use caller::{Caller, Claimed, caller, undeferred};
 pub(crate) use caller::{
     CallerInfo, Calls, Ending, Identified, Nested, NestedReceived, due, has_metadata, inside,
-    leave_call, serve_call, serve_calls_of, source_of_thread, tell_caller, with_calls,
+    is_remote, leave_call, serve_call, serve_calls_of, source_of_thread, tell_caller, with_calls,
 };
 pub use deferred::{Answered, Executor, OwnedCall, ServerExecutor, serve_async};
 pub(crate) use exported::Exported;

@@ -11,12 +11,17 @@
 //! | [`LANES_AT`] | the counts of each thread for each binding | 64 bytes |
 //! | [`HISTOGRAMS_AT`] | for each thread, for each export: how long calls took | 2,304 bytes |
 //!
+//! The lanes of the last row of threads, which no thread has, are the rows of procedures.
+//!
 //! Bindings without a row of their own share the first 64 rows of bindings: one row for each export.
 //!
 //! Most of the pages are never touched, and then cost no memory.
 
 use super::histogram::BUCKETS;
-use crate::limits::{COUNTED_BINDINGS, COUNTED_EXPORTS, COUNTED_SESSIONS, COUNTED_THREADS};
+use super::sizes::SIZE_BUCKETS;
+use crate::limits::{
+    COUNTED_BINDINGS, COUNTED_EXPORTS, COUNTED_PROCEDURES, COUNTED_SESSIONS, COUNTED_THREADS,
+};
 
 /// The first word of the pages, by which readers recognize pages of counters.
 pub(super) const MAGIC: u64 = u64::from_be_bytes(*b"PRGcount");
@@ -31,6 +36,7 @@ const SESSION_BYTES: usize = 128;
 const BINDING_BYTES: usize = 128;
 const LANE_BYTES: usize = 64;
 const HISTOGRAM_BYTES: usize = 2304;
+const PROCEDURE_BYTES: usize = 1024;
 
 pub(super) const THREADS_AT: usize = HEADER_BYTES;
 pub(super) const EXPORTS_AT: usize = THREADS_AT + COUNTED_THREADS * THREAD_BYTES;
@@ -38,6 +44,9 @@ pub(super) const SESSIONS_AT: usize = EXPORTS_AT + COUNTED_EXPORTS * EXPORT_BYTE
 pub(super) const BINDINGS_AT: usize = SESSIONS_AT + COUNTED_SESSIONS * SESSION_BYTES;
 pub(super) const LANES_AT: usize = BINDINGS_AT + COUNTED_BINDINGS * BINDING_BYTES;
 pub(super) const HISTOGRAMS_AT: usize = LANES_AT + COUNTED_THREADS * COUNTED_BINDINGS * LANE_BYTES;
+/// The row of threads whose lanes are the rows of procedures. No thread has it.
+pub(super) const THREAD_OF_PROCEDURES: usize = COUNTED_THREADS - 1;
+pub(super) const PROCEDURES_AT: usize = lane_at(THREAD_OF_PROCEDURES, 0);
 /// The size of all pages together, in bytes.
 pub(crate) const PAGE_BYTES: usize =
     HISTOGRAMS_AT + COUNTED_THREADS * COUNTED_EXPORTS * HISTOGRAM_BYTES;
@@ -91,8 +100,12 @@ pub(super) mod header {
     /// The number of calls and requests to bind that were refused because of who made them. Not a gauge: it
     /// is counted when they are refused.
     pub(crate) const DENIED: usize = 26;
+    /// The number of the first row of procedures that was never used. Not a gauge.
+    pub(crate) const PROCEDURES: usize = 27;
     /// The value of the word [`KINDS`].
-    pub(crate) const KINDS_WORDS: u64 = (DENIED - KINDS) as u64;
+    pub(crate) const KINDS_WORDS: u64 = (PROCEDURES - KINDS) as u64;
+    /// The value of the word [`KINDS`] of servers that do not have the word [`PROCEDURES`].
+    pub(crate) const KINDS_WORDS_BEFORE_PROCEDURES: u64 = (DENIED - KINDS) as u64;
     /// The value of the word [`KINDS`] of servers that do not have the word [`DENIED`].
     pub(crate) const KINDS_WORDS_BEFORE_DENIED: u64 = (STREAM_BYTES - KINDS) as u64;
 }
@@ -199,6 +212,33 @@ pub(super) mod lane {
     pub(crate) const OUT: usize = 5;
 }
 
+/// The indexes of the words in the row of a procedure.
+pub(super) mod procedure {
+    use super::SIZE_BUCKETS;
+
+    pub(crate) const WORDS: usize = 128;
+    /// The lower half is the length in bytes of the export's name, and the upper half that of the procedure's
+    /// name.
+    pub(crate) const LENGTHS: usize = 2;
+    /// How many calls may run at once, or 0 if any number may.
+    pub(crate) const AT_MOST: usize = 3;
+    /// The number of calls that run.
+    pub(crate) const RUNNING: usize = 4;
+    /// The number of calls that were refused because too many ran.
+    pub(crate) const REFUSED: usize = 5;
+    pub(crate) const EXPORT: usize = 8;
+    pub(crate) const NAME: usize = 16;
+    /// 1 if the words that follow have a census.
+    pub(crate) const HAS_CENSUS: usize = 32;
+    /// The number of calls from other machines.
+    pub(crate) const REMOTE: usize = 33;
+    /// The first of the buckets for the sizes of arguments.
+    pub(crate) const ARGUMENTS: usize = 34;
+    /// The first of the buckets for the sizes of results.
+    pub(crate) const RESULTS: usize = ARGUMENTS + SIZE_BUCKETS;
+    const _: () = assert!(RESULTS + SIZE_BUCKETS <= WORDS);
+}
+
 /// The number of words of a lane that are used.
 pub(super) const COUNTS: usize = 6;
 /// The number of bindings that share one bit of [`thread::BINDINGS`].
@@ -210,7 +250,7 @@ pub(super) const TEXT_BYTES: usize = 64;
 const _: () = {
     assert!(COUNTED_EXPORTS <= 64 && COUNTED_EXPORTS <= COUNTED_BINDINGS);
     assert!(COUNTED_BINDINGS.is_multiple_of(64));
-    assert!(header::WORDS * WORD <= HEADER_BYTES && header::DENIED < header::WORDS);
+    assert!(header::WORDS * WORD <= HEADER_BYTES && header::PROCEDURES < header::WORDS);
     assert!(header::THREADS_SHARED + THREAD_KINDS <= header::CAPTURED);
     assert!(header::CAPTURED + THREAD_KINDS <= header::QUEUED);
     assert!(thread::WORDS * WORD == THREAD_BYTES && thread::RUNS < thread::WORDS);
@@ -222,6 +262,8 @@ const _: () = {
     assert!(binding::WORDS * WORD == BINDING_BYTES && binding::BASE + COUNTS <= binding::WORDS);
     assert!(lane::WORDS * WORD == LANE_BYTES && lane::OUT < COUNTS && COUNTS <= lane::WORDS);
     assert!(BUCKETS * WORD <= HISTOGRAM_BYTES);
+    assert!(procedure::WORDS * WORD == PROCEDURE_BYTES);
+    assert!(COUNTED_PROCEDURES * PROCEDURE_BYTES <= COUNTED_BINDINGS * LANE_BYTES);
     // Rows of threads and lanes are aligned to cache lines, so no two threads write to one cache line.
     assert!(THREADS_AT.is_multiple_of(LANE_BYTES) && THREAD_BYTES.is_multiple_of(LANE_BYTES));
     assert!(LANES_AT.is_multiple_of(LANE_BYTES));
@@ -250,6 +292,20 @@ pub(super) const fn lane_at(thread: usize, binding: usize) -> usize {
     LANES_AT + (thread * COUNTED_BINDINGS + binding) * LANE_BYTES
 }
 
+pub(super) const fn procedure_at(procedure: usize) -> usize {
+    PROCEDURES_AT + procedure * PROCEDURE_BYTES
+}
+
 pub(super) const fn histogram_at(thread: usize, export: usize) -> usize {
     HISTOGRAMS_AT + (thread * COUNTED_EXPORTS + export) * HISTOGRAM_BYTES
+}
+
+/// Returns the text of `bytes` bytes in words of a row. `None` if it is no text, or has too many bytes.
+pub(super) fn text_of(words: &[u64], bytes: u64) -> Option<String> {
+    let mut text = [0; TEXT_BYTES];
+    for (bytes, word) in text.chunks_exact_mut(8).zip(words) {
+        bytes.copy_from_slice(&word.to_ne_bytes());
+    }
+    let text = text.get(..usize::try_from(bytes).ok()?)?;
+    core::str::from_utf8(text).ok().map(str::to_owned)
 }

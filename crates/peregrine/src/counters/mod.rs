@@ -6,15 +6,17 @@
 //! sequence number in each row keeps a reader from using a row that is only half written.
 //!
 //! `layout` has the layout of the pages, `page` writes rows, `counting` counts for one thread, and `reading`
-//! makes a [`Stat`] from the pages of any server. See `docs/STAT.md`. `prometheus` turns a [`Stat`] into text.
+//! makes a [`Stat`] from the pages of any server. See `docs/STAT.md`. `procedures` has the rows of procedures. `prometheus` turns a [`Stat`] into text.
 //! See `docs/METRICS.md`.
 
 mod counting;
 mod histogram;
 mod layout;
 mod page;
+mod procedures;
 mod prometheus;
 mod reading;
+mod sizes;
 mod stat;
 #[cfg(test)]
 mod tests;
@@ -22,8 +24,12 @@ mod tests;
 pub(crate) use counting::{Counting, ThreadKind};
 pub(crate) use layout::{PAGE_BYTES, THREAD_KINDS};
 pub(crate) use page::{ExportCounters, Gauges, Page, SessionCounters, Tally, Visitor};
+pub use procedures::{AtMostStat, Census, ProcedureStat};
+pub(crate) use procedures::{CensusCounts, ProcedureCounts};
 pub use prometheus::PROMETHEUS_CONTENT_TYPE;
 pub(crate) use reading::read;
+pub use sizes::Sizes;
+pub(crate) use sizes::{SIZE_BUCKETS, size_bucket};
 pub use stat::{
     BindingStat, Counts, ExportStat, InFlightCounts, Latency, ServerStat, SessionStat, Stat,
     WaitCounts,

@@ -15,13 +15,16 @@ use std::sync::Arc;
 
 use super::counting::ThreadKind;
 use super::layout::{
-    COUNTS, GROUP, MAGIC, PAGE_BYTES, TEXT_BYTES, THREAD_KINDS, VERSION, binding, binding_at,
-    export, export_at, header, lane, lane_at, row, session, session_at, thread, thread_at,
+    COUNTS, GROUP, MAGIC, PAGE_BYTES, TEXT_BYTES, THREAD_KINDS, THREAD_OF_PROCEDURES, VERSION,
+    binding, binding_at, export, export_at, header, lane, lane_at, row, session, session_at,
+    thread, thread_at,
 };
 use super::{Stat, reading};
 use crate::call::{CallerInfo, InFlightNow, PathKind};
 use crate::interface::InterfaceRef;
-use crate::limits::{COUNTED_BINDINGS, COUNTED_EXPORTS, COUNTED_SESSIONS, COUNTED_THREADS};
+use crate::limits::{
+    COUNTED_BINDINGS, COUNTED_EXPORTS, COUNTED_PROCEDURES, COUNTED_SESSIONS, COUNTED_THREADS,
+};
 use crate::sync::{Mutex, MutexGuard};
 use crate::sys::{self, Memory};
 
@@ -38,24 +41,25 @@ pub(crate) struct Page {
     rows: Mutex<Rows>,
 }
 
-struct Rows {
+pub(super) struct Rows {
     threads: [bool; COUNTED_THREADS],
     exports: usize,
     sessions: Places,
     bindings: Places,
+    pub(super) procedures: Places,
     sessions_begun: u64,
 }
 
 /// The rows of one kind that are not in use: those in `free`, and those from `next` to `most`, which were
 /// never used.
-struct Places {
-    free: Vec<u32>,
-    next: u32,
+pub(super) struct Places {
+    pub(super) free: Vec<u32>,
+    pub(super) next: u32,
     most: u32,
 }
 
 impl Places {
-    fn take(&mut self) -> Option<u32> {
+    pub(super) fn take(&mut self) -> Option<u32> {
         if let Some(place) = self.free.pop() {
             return Some(place);
         }
@@ -123,6 +127,7 @@ impl Page {
                 next: COUNTED_EXPORTS as u32,
                 most: COUNTED_BINDINGS as u32,
             },
+            procedures: Places { free: Vec::new(), next: 0, most: COUNTED_PROCEDURES as u32 },
             sessions_begun: 0,
         };
         let page = Self { memory, file, rows: Mutex::new(rows) };
@@ -168,7 +173,7 @@ impl Page {
     }
 
     #[track_caller]
-    fn rows(&self) -> MutexGuard<'_, Rows> {
+    pub(super) fn rows(&self) -> MutexGuard<'_, Rows> {
         self.rows.lock()
     }
 
@@ -185,7 +190,7 @@ impl Page {
     }
 
     /// Writes a row, and keeps readers from using it while it is half written.
-    fn write(&self, at: usize, state: u64, words: &[(usize, u64)]) {
+    pub(super) fn write(&self, at: usize, state: u64, words: &[(usize, u64)]) {
         let sequence = self.begin_to_write(at);
         for (index, word) in words {
             self.word(at, *index).store(*word, Ordering::Relaxed);
@@ -223,7 +228,7 @@ impl Page {
     /// Returns a row for a thread, or [`SHARED`] if none is left.
     pub(super) fn take_thread(&self, kind: ThreadKind) -> usize {
         let mut rows = self.rows();
-        let found = (0..COUNTED_THREADS).skip(1).find(|one| !rows.threads[*one]);
+        let found = (0..THREAD_OF_PROCEDURES).skip(1).find(|one| !rows.threads[*one]);
         let Some(number) = found else {
             self.threads_shared(kind).fetch_add(1, Ordering::Relaxed);
             return SHARED;
@@ -270,7 +275,7 @@ impl Page {
     }
 }
 
-fn text_words(text: &str, at: usize) -> ([(usize, u64); TEXT_BYTES / 8], u64) {
+pub(super) fn text_words(text: &str, at: usize) -> ([(usize, u64); TEXT_BYTES / 8], u64) {
     let text = &text.as_bytes()[..text.floor_char_boundary(TEXT_BYTES)];
     let mut bytes = [0; TEXT_BYTES];
     bytes[..text.len()].copy_from_slice(text);

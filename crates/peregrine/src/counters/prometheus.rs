@@ -3,8 +3,10 @@
 use core::fmt::{Display, Write as _};
 
 use super::histogram::{BUCKETS, bounds, bucket_of};
+use super::procedures::{AtMostStat, Census, ProcedureStat};
+use super::sizes::Sizes;
 use super::stat::{Counts, ExportStat, Latency, ServerStat, Stat};
-use crate::limits::COUNTED_EXPORTS;
+use crate::limits::{COUNTED_EXPORTS, COUNTED_PROCEDURES, ONE_PACKET_BYTES};
 
 /// The value of the HTTP header `Content-Type` for the text that [`Stat::to_prometheus`] returns.
 ///
@@ -20,6 +22,9 @@ const THREAD_PATHS: [&str; 3] = ["local", "tcp", "datagrams"];
 /// The bounds of the buckets, as powers of two in nanoseconds: from 32 ns to 34 s. The last of them must be
 /// below the last bucket of [`Latency`], because that bucket also has all longer times.
 const BOUNDS: core::ops::RangeInclusive<u32> = 5..=35;
+/// The bounds of the buckets for sizes, in bytes: the largest sizes of buckets of [`Sizes`].
+const SIZES: [u64; 10] =
+    [0, 15, 63, 255, 1023, ONE_PACKET_BYTES as u64, 4095, 16_383, 65_535, (1 << 20) - 1];
 /// The maximum number of characters of a label. A name that a server sends over a network may be longer than
 /// any valid name.
 const LABEL_CHARS: usize = 128;
@@ -86,7 +91,7 @@ impl Stat {
     /// metric.
     ///
     /// The text has neither sessions nor bindings, except for their numbers: each client would add time
-    /// series to the database. It describes at most 64 exports. Further exports are added up under the name
+    /// series to the database. It describes at most 64 exports and 512 procedures. Further exports are added up under the name
     /// `(others)`. Names are escaped, and longer ones are cut to 128 characters.
     ///
     /// ```
@@ -104,6 +109,7 @@ impl Stat {
         let mut text = Text(String::new());
         server(&mut text, &self.server);
         exports(&mut text, &merged(&self.exports));
+        procedures(&mut text, &merged_procedures(self.procedures.as_deref().unwrap_or_default()));
         text.0
     }
 }
@@ -237,6 +243,100 @@ fn exports(text: &mut Text, exports: &[(String, ExportStat)]) {
     for (label, export) in exports {
         histogram(text, name, label, &export.latency);
     }
+}
+
+/// A procedure, with the labels of its export and its own.
+type Labelled = (String, String, ProcedureStat);
+
+fn labels<'a>(export: &'a str, procedure: &'a str) -> [(&'static str, &'a str); 2] {
+    [("export", export), ("procedure", procedure)]
+}
+
+/// Adds the metrics of procedures for which the server keeps something.
+fn procedures(text: &mut Text, procedures: &[Labelled]) {
+    let limited: Vec<_> = procedures
+        .iter()
+        .filter_map(|(export, name, one)| Some((labels(export, name), one.at_most?)))
+        .collect();
+    let mut each = |name: &str, kind, help, value: fn(&AtMostStat) -> u64| {
+        if !limited.is_empty() {
+            text.metric(name, kind, help);
+        }
+        for (labels, at_most) in &limited {
+            text.sample(name, labels, value(at_most));
+        }
+    };
+    let help = "Calls that may run at once, of procedures with such a limit";
+    each("peregrine_procedure_calls_max", GAUGE, help, |of| of.most.into());
+    let help = "Calls that run now, of procedures with a limit";
+    each("peregrine_procedure_calls_running", GAUGE, help, |of| of.running.into());
+    let help = "Calls that were refused because as many ran as may run at once";
+    each("peregrine_procedure_refused_calls_total", COUNTER, help, |of| of.refused);
+    let counted: Vec<_> = procedures
+        .iter()
+        .filter_map(|(export, name, one)| Some((labels(export, name), one.census.as_ref()?)))
+        .collect();
+    if counted.is_empty() {
+        return;
+    }
+    let name = "peregrine_procedure_remote_calls_total";
+    text.metric(name, COUNTER, "Calls of the census that came from other machines");
+    for (labels, census) in &counted {
+        text.sample(name, labels, census.remote);
+    }
+    let of_arguments: fn(&Census) -> &Sizes = |census| &census.arguments;
+    for (name, what, of) in [
+        ("peregrine_procedure_argument_bytes", "the messages of calls", of_arguments),
+        ("peregrine_procedure_result_bytes", "results", |census| &census.results),
+    ] {
+        let help = format!("Bytes of {what} of the census. The sum adds up the middles of buckets");
+        text.metric(name, "histogram", &help);
+        for (labels, census) in &counted {
+            sizes(text, name, *labels, of(census));
+        }
+    }
+}
+
+/// Adds the samples of a histogram of sizes.
+fn sizes(text: &mut Text, name: &str, labels: [(&str, &str); 2], sizes: &Sizes) {
+    let [export, procedure] = labels;
+    let mut bounds = SIZES.iter().peekable();
+    let (mut below, mut sum) = (0u64, 0u128);
+    for (range, count) in sizes.buckets() {
+        below = below.saturating_add(count);
+        // The last bucket has no upper bound.
+        let middle = if *range.end() == u64::MAX {
+            *range.start()
+        } else {
+            range.start().midpoint(*range.end())
+        };
+        sum = sum.saturating_add(u128::from(count) * u128::from(middle));
+        if let Some(bound) = bounds.next_if(|bound| *bound == range.end()) {
+            let bound = bound.to_string();
+            text.sample(&format!("{name}_bucket"), &[export, procedure, ("le", &bound)], below);
+        }
+    }
+    text.sample(&format!("{name}_bucket"), &[export, procedure, ("le", "+Inf")], below);
+    text.sample(&format!("{name}_sum"), &labels, sum);
+    text.sample(&format!("{name}_count"), &labels, below);
+}
+
+/// Returns procedures with different labels, and not more than a server can show.
+fn merged_procedures(procedures: &[ProcedureStat]) -> Vec<Labelled> {
+    let mut merged: Vec<Labelled> = Vec::new();
+    for one in procedures.iter().take(COUNTED_PROCEDURES) {
+        let (export, name) = (escaped(&one.export), escaped(&one.name));
+        let same = merged.iter_mut().find(|(of, known, _)| *of == export && *known == name);
+        match same {
+            None => merged.push((export, name, one.clone())),
+            Some((_, _, sum)) => {
+                if let (Some(sum), Some(more)) = (&mut sum.census, &one.census) {
+                    sum.add(more);
+                }
+            }
+        }
+    }
+    merged
 }
 
 /// Adds the samples of a histogram. Times that are exactly a bound are in the next bucket.
@@ -468,6 +568,55 @@ mod tests {
         let lines = text.lines().filter(|line| !line.starts_with('#')).map(sample);
         let all: Vec<String> = lines.collect();
         assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len());
+    }
+
+    #[test]
+    fn procedures_have_limits_and_sizes() {
+        let of = |sizes: &[u64]| {
+            let mut counts = [0; crate::counters::SIZE_BUCKETS];
+            sizes.iter().for_each(|bytes| counts[crate::counters::size_bucket(*bytes)] += 1);
+            Sizes::of(&counts)
+        };
+        let census =
+            Census { remote: 2, arguments: of(&[0, 8, 1408, 1409, 1 << 30]), results: of(&[0; 5]) };
+        let at_most = Some(AtMostStat { most: 4, running: 1, refused: 9 });
+        let (export, name) = ("im\"ages".to_owned(), "resize".to_owned());
+        let one = ProcedureStat { export, name, at_most, census: Some(census) };
+        let none = ProcedureStat { name: "plain".to_owned(), ..ProcedureStat::default() };
+        let stat = |procedures| Stat { procedures, ..Stat::default() }.to_prometheus();
+        let text = stat(Some(vec![one.clone(), none.clone()]));
+        let labels = "export=\"im\\\"ages\",procedure=\"resize\"";
+        for (name, more, value) in [
+            ("calls_max", "", "4"),
+            ("calls_running", "", "1"),
+            ("refused_calls_total", "", "9"),
+            ("remote_calls_total", "", "2"),
+            ("argument_bytes_bucket", ",le=\"0\"", "1"),
+            ("argument_bytes_bucket", ",le=\"15\"", "2"),
+            ("argument_bytes_bucket", ",le=\"1023\"", "2"),
+            ("argument_bytes_bucket", ",le=\"1408\"", "3"),
+            ("argument_bytes_bucket", ",le=\"4095\"", "4"),
+            ("argument_bytes_bucket", ",le=\"+Inf\"", "5"),
+            ("argument_bytes_count", "", "5"),
+            ("result_bytes_bucket", ",le=\"0\"", "5"),
+            ("result_bytes_sum", "", "0"),
+        ] {
+            let line = format!("peregrine_procedure_{name}{{{labels}{more}}} {value}");
+            assert!(text.lines().any(|one| one == line), "no `{line}` in:\n{text}");
+        }
+        assert_eq!(samples(&text, "peregrine_procedure_argument_bytes_bucket").len(), 11);
+        assert!(!text.contains("plain"));
+        // A hostile server may report a procedure twice, and more procedures than there can be.
+        let twice = stat(Some(vec![one.clone(), one.clone()]));
+        let counts = samples(&twice, "peregrine_procedure_argument_bytes_count");
+        assert_eq!(counts, [format!("peregrine_procedure_argument_bytes_count{{{labels}}} 10")]);
+        let many =
+            (0..600).map(|number| ProcedureStat { name: format!("{number}"), ..one.clone() });
+        let many = stat(Some(many.collect()));
+        assert_eq!(samples(&many, "peregrine_procedure_calls_max").len(), 512);
+        for without in [None, Some(vec![none])] {
+            assert!(!stat(without).contains("peregrine_procedure_"));
+        }
     }
 
     #[test]

@@ -9,11 +9,12 @@ use core::sync::atomic::{AtomicU64, Ordering, fence};
 
 use super::histogram::BUCKETS;
 use super::layout::{
-    COUNTS, GROUP, MAGIC, PAGE_BYTES, TEXT_BYTES, THREAD_KINDS, VERSION, binding, binding_at,
-    export, export_at, header, histogram_at, lane, lane_at, row, session, session_at, thread,
+    COUNTS, GROUP, MAGIC, PAGE_BYTES, THREAD_KINDS, VERSION, binding, binding_at, export,
+    export_at, header, histogram_at, lane, lane_at, row, session, session_at, text_of, thread,
     thread_at,
 };
 use super::page::PATHS;
+use super::procedures::procedures;
 use super::stat::{
     BindingStat, Counts, ExportStat, InFlightCounts, Latency, ServerStat, SessionStat, Stat,
     WaitCounts,
@@ -102,7 +103,7 @@ fn read_once(memory: &Memory, word: impl Fn(usize) -> u64) -> Result<Stat, Unrea
     exports.iter().flatten().for_each(|(export, _)| server.counts.add(&export.counts));
     // A server with an earlier version of this library does not have these words in its pages.
     let words = word(header::KINDS);
-    server.denied = (words >= header::KINDS_WORDS).then(|| word(header::DENIED));
+    server.denied = (words >= header::KINDS_WORDS_BEFORE_PROCEDURES).then(|| word(header::DENIED));
     server.in_flight = (words >= header::KINDS_WORDS_BEFORE_DENIED).then(|| InFlightCounts {
         blocking: server.counts.in_flight.saturating_sub(word(header::ONEWAY_THREADS)),
         deferred: word(header::DEFERRED),
@@ -114,7 +115,10 @@ fn read_once(memory: &Memory, word: impl Fn(usize) -> u64) -> Result<Stat, Unrea
     server.bindings = server.bindings.saturating_add(bindings.len() as u64);
     let stands = |(export, stands): (ExportStat, bool)| stands.then_some(export);
     let exports = exports.into_iter().flatten().filter_map(stands).collect();
-    Ok(Stat { server, exports, sessions, bindings })
+    let has_procedures = words >= header::KINDS_WORDS;
+    let procedures = has_procedures.then(|| procedures(memory, word(header::PROCEDURES)));
+    let procedures = procedures.transpose()?;
+    Ok(Stat { server, exports, sessions, bindings, procedures })
 }
 
 fn age_ms(now: u64, since: u64) -> u64 {
@@ -123,7 +127,7 @@ fn age_ms(now: u64, since: u64) -> u64 {
 
 /// Returns a row as it was at one moment. Returns `None` if no attempt finds the row complete: the row is
 /// written all the time, or its writer stopped in the middle.
-fn row<const N: usize>(memory: &Memory, at: usize) -> Option<[u64; N]> {
+pub(super) fn row<const N: usize>(memory: &Memory, at: usize) -> Option<[u64; N]> {
     let words: &[AtomicU64; N] = memory.longs(at);
     for _ in 0..TRIES {
         // SYNC: row, in `Page::write`.
@@ -207,7 +211,7 @@ fn exports(
                 _ => return Err(wrong),
             };
             let lengths = words[export::LENGTHS];
-            let text = |at: usize, bytes: u64| text(&words[at..], bytes).ok_or(wrong.clone());
+            let text = |at: usize, bytes: u64| text_of(&words[at..], bytes).ok_or(wrong.clone());
             let name = text(export::NAME, lengths & u64::from(u32::MAX))?;
             let interface = text(export::INTERFACE, lengths >> 32)?;
             let is_named = valid_name(name.strip_prefix('.').unwrap_or(&name));
@@ -233,15 +237,6 @@ fn exports(
             Ok(Some((export, stands)))
         })
         .collect()
-}
-
-fn text(words: &[u64], bytes: u64) -> Option<String> {
-    let mut text = [0; TEXT_BYTES];
-    for (bytes, word) in text.chunks_exact_mut(8).zip(words) {
-        bytes.copy_from_slice(&word.to_ne_bytes());
-    }
-    let text = text.get(..usize::try_from(bytes).ok()?)?;
-    core::str::from_utf8(text).ok().map(str::to_owned)
 }
 
 fn latency(memory: &Memory, threads: &[ThreadRow], export: usize) -> Latency {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::histogram::{BUCKETS, bounds};
+use super::procedures::ProcedureStat;
 use crate::interface::Digest;
 
 /// The counts of a server since it began, at one moment.
@@ -33,6 +34,10 @@ pub struct Stat {
     pub sessions: Vec<SessionStat>,
     /// The bindings of clients. Empty if they are not disclosed.
     pub bindings: Vec<BindingStat>,
+    /// The procedures for which the server keeps something, such as a census. There are at most
+    /// [512](crate::limits::COUNTED_PROCEDURES). `None` if the server is of an earlier
+    /// version.
+    pub procedures: Option<Vec<ProcedureStat>>,
 }
 
 /// The values of a server as a whole.
@@ -273,6 +278,15 @@ impl Stat {
     /// Returns the export of this name.
     pub fn export(&self, name: &str) -> Option<&ExportStat> {
         self.exports.iter().find(|export| export.name == name)
+    }
+
+    /// Returns what the server keeps for a procedure of an export.
+    ///
+    /// ```
+    /// assert_eq!(peregrine::counters::Stat::default().procedure("files", "read"), None);
+    /// ```
+    pub fn procedure(&self, export: &str, name: &str) -> Option<&ProcedureStat> {
+        self.procedures.iter().flatten().find(|one| one.export == export && one.name == name)
     }
 
     /// Returns how long procedures of all exports took.

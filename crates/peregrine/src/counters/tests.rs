@@ -6,13 +6,15 @@ use std::time::{Duration, Instant};
 
 use super::layout::{
     BINDINGS_AT, EXPORTS_AT, LANES_AT, PAGE_BYTES, SESSIONS_AT, THREADS_AT, VERSION, export,
-    export_at, header, row, session, session_at, thread, thread_at,
+    export_at, header, procedure, procedure_at, row, session, session_at, thread, thread_at,
 };
 use super::reading::{Unreadable, read};
 use super::*;
 use crate::call::{Answer, InFlightNow, PathKind};
 use crate::interface::{Digest, Interface, InterfaceRef};
-use crate::limits::{COUNTED_BINDINGS, COUNTED_EXPORTS, COUNTED_SESSIONS, COUNTED_THREADS};
+use crate::limits::{
+    COUNTED_BINDINGS, COUNTED_EXPORTS, COUNTED_PROCEDURES, COUNTED_SESSIONS, COUNTED_THREADS,
+};
 use crate::sys::Memory;
 
 static NOTHING: Interface = Interface {
@@ -196,8 +198,8 @@ fn sessions_and_bindings_without_a_row_are_counted() {
     assert_eq!((stat.server.sessions, stat.server.bindings), (1, 0));
     assert_eq!(stat.server.counts.calls, 2 * calls);
 
-    threads.truncate(COUNTED_THREADS - 1);
-    assert_eq!(server.read().server.threads, [0, 0, COUNTED_THREADS as u32 - 1]);
+    threads.truncate(COUNTED_THREADS - 2);
+    assert_eq!(server.read().server.threads, [0, 0, COUNTED_THREADS as u32 - 2]);
     threads.truncate(1);
     assert_eq!(server.read().server.threads, [0, 0, 1]);
 
@@ -375,6 +377,81 @@ fn reading_ends_for_any_contents() {
     let begun = Instant::now();
     assert!(read(&memory).is_err());
     assert!(begun.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+fn procedures_are_read_as_written_and_their_rows_are_used_again() {
+    let server = Server::new();
+    let page = &server.page;
+    let sizes = |at: usize| {
+        let mut counts = [0; SIZE_BUCKETS];
+        counts[at] = 3;
+        counts
+    };
+    let counts = CensusCounts { remote: 2, arguments: sizes(5), results: sizes(SIZE_BUCKETS - 1) };
+    let at_most = AtMostStat { most: 4, running: 1, refused: 7 };
+    let long = "n".repeat(80);
+    let rows: Vec<_> = (0..COUNTED_PROCEDURES + 1).map(|_| page.take_procedure()).collect();
+    assert_eq!(rows.iter().flatten().count(), COUNTED_PROCEDURES);
+    assert_eq!(server.read().procedures, Some(Vec::new()));
+    let (first, last) = (rows[0].unwrap(), rows[COUNTED_PROCEDURES - 1].unwrap());
+    let one = ProcedureCounts {
+        export: "nothing",
+        name: &long,
+        at_most: Some(at_most),
+        census: Some(counts),
+    };
+    page.write_procedure(first, &one);
+    page.write_procedure(
+        last,
+        &ProcedureCounts { export: "nothing", name: "plain", ..Default::default() },
+    );
+    let stat = server.read();
+    let read = stat.procedure("nothing", &long[..64]).unwrap();
+    assert_eq!(read.at_most, Some(at_most));
+    let census = read.census.as_ref().unwrap();
+    assert_eq!((census.remote, census.calls(), census.arguments.percentile(1.0)), (2, 3, Some(31)));
+    assert_eq!(census.results.percentile(0.1), Some(u64::MAX));
+    let plain = stat.procedure("nothing", "plain").unwrap();
+    assert_eq!((plain.at_most, &plain.census), (None, &None));
+    // No thread counts where these rows are.
+    let threads: Vec<_> =
+        (0..COUNTED_THREADS).map(|_| Counting::new(page, ThreadKind::Datagram)).collect();
+    drop(threads);
+    assert_eq!(server.read().procedures, stat.procedures);
+    page.leave_procedure(first);
+    assert_eq!(server.read().procedures.unwrap().len(), 1);
+    assert_eq!(page.take_procedure(), Some(first));
+}
+
+#[test]
+fn rows_of_procedures_with_impossible_values_are_refused() {
+    let (server, _tallies, memory) = forged();
+    let _row = server.page.take_procedure();
+    set(&memory, 8 * header::PROCEDURES, u64::MAX);
+    assert_eq!(read(&memory).unwrap().procedures, Some(Vec::new()));
+    let place = |index: usize| procedure_at(0) + 8 * index;
+    set(&memory, place(procedure::LENGTHS), 1);
+    set(&memory, place(procedure::EXPORT), u64::from(b'x'));
+    set(&memory, place(row::STATE), row::STANDS);
+    assert_eq!(read(&memory).unwrap().procedures.unwrap()[0].export, "x");
+    let wrong = Err(Unreadable::Row("procedures", 0));
+    for (index, value) in [
+        (row::STATE, row::OTHERS),
+        (procedure::LENGTHS, 65),
+        (procedure::LENGTHS, 0),
+        (procedure::LENGTHS, 65 << 32 | 1),
+        (procedure::EXPORT, 0x1b),
+        (procedure::AT_MOST, 1 << 32),
+    ] {
+        let before = word(&memory, place(index));
+        set(&memory, place(index), value);
+        assert_eq!(read(&memory), wrong, "{value} at {index}");
+        set(&memory, place(index), before);
+    }
+    // A server of an earlier version has no such rows.
+    set(&memory, 8 * header::KINDS, header::KINDS_WORDS_BEFORE_PROCEDURES);
+    assert_eq!(read(&memory).unwrap().procedures, None);
 }
 
 /// Returns the calls that have ended, which is a counter of Prometheus.

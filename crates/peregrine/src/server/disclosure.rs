@@ -84,6 +84,9 @@ impl ServerInfo for Discloser {
         };
         stat.exports.retain(|export| known(&export.name));
         stat.bindings.retain(|binding| known(&binding.export));
+        if let Some(procedures) = &mut stat.procedures {
+            procedures.retain(|procedure| known(&procedure.export));
+        }
         if core.disclosed.disclosure == Disclosure::All {
             stat.sessions.truncate(limits::TOLD_ROWS);
             stat.bindings.truncate(limits::TOLD_ROWS);

@@ -4,6 +4,7 @@ mod disclosure;
 mod health;
 mod layers;
 mod paths;
+mod procedures;
 mod refused;
 mod registering;
 mod security;
@@ -40,7 +41,7 @@ use crate::path::onc::Registrations;
 use crate::path::security::Refusals;
 use crate::serving::access::Denials;
 pub use crate::serving::access::Denied;
-use crate::serving::descriptors::WithDescriptors;
+use crate::serving::descriptors::Procedures;
 pub use crate::serving::disclosure::Disclosure;
 use crate::serving::export::Export;
 pub use crate::serving::export::ExportOptions;
@@ -83,6 +84,8 @@ pub struct Server {
     faults: Option<Arc<Faults>>,
     /// Counts and reports callers that are refused because of who they are.
     denials: Option<Arc<Denials>>,
+    /// What the server keeps for procedures.
+    procedures: Option<Arc<Procedures>>,
     /// Reports to systemd.
     notifier: Option<Notifier>,
     /// The layers of all exports.
@@ -119,6 +122,7 @@ impl Server {
             disclosure: Disclosure::Totals,
             faults: None,
             denials: None,
+            procedures: None,
             notifier: None,
             layers: Layers::none(),
             registering: Registering::nowhere(),
@@ -408,7 +412,8 @@ impl Server {
             None => None,
         };
         let page = Page::new().map_err(failed("cannot allocate memory for the counters"))?;
-        let reports = (self.faults.unwrap_or_default(), self.denials.unwrap_or_default());
+        let (faults, denials) = (self.faults.unwrap_or_default(), self.denials.unwrap_or_default());
+        let reports = (faults, denials, self.procedures.unwrap_or_default());
         let core = ServerCore::new(self.threads, reports, keeper, page, self.disclosure);
         let core = Arc::new(core.map_err(failed("cannot obtain random numbers"))?);
         let mut published = Vec::new();
@@ -516,7 +521,8 @@ impl NewExport {
         layers: &Layers,
     ) -> (Arc<Export>, Option<Published>) {
         let Self { name, serve, options, published } = self;
-        let serve = options.layered(&name, WithDescriptors::over(serve), layers);
+        let serve = core.procedures.around(&name, serve, &core.page());
+        let serve = options.layered(&name, serve, layers);
         (Export::new(name, number, serve, options, core), published)
     }
 }

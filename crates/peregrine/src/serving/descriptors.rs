@@ -3,33 +3,89 @@
 //! The descriptors are around the server stub, and inside of all layers. An export for whose procedures the
 //! server keeps nothing has none, so its calls cost nothing more.
 
-use core::ops::Deref;
-use core::sync::atomic::{AtomicU32, Ordering};
-use std::sync::Arc;
+mod census;
 
+use core::ops::Deref;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use self::census::Census;
 use crate::call::followed::{Followed, FollowedCall, Follows, offer};
 use crate::call::{
-    Answer, Caller, ForeignCall, Refusal, Reply, Request, Serve, Served, ServedForeign,
+    Answer, Caller, ForeignCall, Refusal, Reply, Request, Serve, Served, ServedForeign, is_remote,
 };
+use crate::counters::{AtMostStat, Page, ProcedureCounts};
 use crate::error::Kind;
 use crate::interface::InterfaceRef;
+use crate::sync::Mutex;
 use crate::value::ByteOrder;
 
-/// The descriptors of an export, by the numbers of its procedures.
-pub(crate) struct Descriptors(Box<[Descriptor]>);
+/// What a server keeps for procedures, and the descriptors of all its exports.
+#[derive(Default)]
+pub(crate) struct Procedures {
+    /// Whether the server makes a census of all procedures.
+    census: AtomicBool,
+    all: Mutex<Vec<Weak<Descriptors>>>,
+}
+
+impl Procedures {
+    /// Makes a census of all procedures of exports that are opened from now on.
+    pub(crate) fn make_census(&self) {
+        self.census.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns a server stub that keeps descriptors around `serve`, or `serve` itself if there is nothing to
+    /// keep. The descriptors are shown in `page`.
+    pub(crate) fn around(
+        &self,
+        export: &str,
+        serve: Arc<dyn Serve>,
+        page: &Arc<Page>,
+    ) -> Arc<dyn Serve> {
+        let has_census = self.census.load(Ordering::Relaxed);
+        let Some(descriptors) = Descriptors::of(&*serve, export, has_census, page) else {
+            return serve;
+        };
+        let mut all = self.all.lock();
+        all.retain(|one| one.strong_count() > 0);
+        all.push(Arc::downgrade(&descriptors));
+        drop(all);
+        Arc::new(WithDescriptors { serve, descriptors })
+    }
+
+    /// Writes what is kept for each procedure to the pages of counters.
+    pub(super) fn show(&self) {
+        let all: Vec<_> = self.all.lock().iter().filter_map(Weak::upgrade).collect();
+        all.iter().for_each(|descriptors| descriptors.show());
+    }
+}
+
+/// The descriptors of an export.
+struct Descriptors {
+    export: Box<str>,
+    /// By the numbers of the procedures.
+    each: Box<[Descriptor]>,
+    page: Arc<Page>,
+}
 
 /// What the server keeps for one procedure.
 #[derive(Default)]
 struct Descriptor {
     name: Box<str>,
+    /// The row of the procedure in the pages of counters. `None` if no row was left.
+    row: Option<u32>,
     /// `None`: any number of calls may run at once.
     at_most: Option<AtMost>,
+    /// `None`: the server makes no census.
+    census: Option<Census>,
 }
 
 /// Bounds the running calls of a procedure.
 struct AtMost {
     most: u32,
     running: AtomicU32,
+    /// The number of calls that were refused.
+    refused: AtomicU64,
 }
 
 impl AtMost {
@@ -50,13 +106,14 @@ impl AtMost {
 impl Descriptor {
     /// Returns whether the server keeps nothing for the procedure.
     const fn is_empty(&self) -> bool {
-        self.at_most.is_none()
+        self.at_most.is_none() && self.census.is_none()
     }
 
     #[cold]
-    fn full(&self, most: u32) -> Refusal {
-        let calls = if most == 1 { "call" } else { "calls" };
-        let run = if most == 1 { "runs" } else { "run" };
+    fn full(&self, AtMost { most, refused, .. }: &AtMost) -> Refusal {
+        refused.fetch_add(1, Ordering::Relaxed);
+        let calls = if *most == 1 { "call" } else { "calls" };
+        let run = if *most == 1 { "runs" } else { "run" };
         let text = format!("at most {most} {calls} of `{}` {run} at once", self.name);
         Refusal::new(Kind::Overloaded, text)
     }
@@ -65,18 +122,28 @@ impl Descriptor {
 impl Descriptors {
     /// Returns the descriptors of the procedures of `serve`. `None` if the server keeps nothing for any of
     /// them.
-    fn of(serve: &dyn Serve) -> Option<Arc<Self>> {
+    fn of(
+        serve: &dyn Serve,
+        export: &str,
+        has_census: bool,
+        page: &Arc<Page>,
+    ) -> Option<Arc<Self>> {
         let interface = serve.interface();
         let at_most = |name: &str| {
             let most = serve.at_most().iter().find(|(one, _)| *one == name)?.1;
-            Some(AtMost { most, running: AtomicU32::new(0) })
+            Some(AtMost { most, running: AtomicU32::new(0), refused: AtomicU64::new(0) })
         };
         let descriptor = |number| {
             let name = interface.procedure_name(number).unwrap_or_default();
-            Descriptor { name: name.into(), at_most: at_most(name) }
+            let census = has_census.then(Census::new);
+            let mut one =
+                Descriptor { name: name.into(), row: None, at_most: at_most(name), census };
+            one.row = if one.is_empty() { None } else { page.take_procedure() };
+            one
         };
-        let all: Box<[_]> = (0..interface.procedures() as u32).map(descriptor).collect();
-        all.iter().any(|one| !one.is_empty()).then(|| Arc::new(Self(all)))
+        let each: Box<[_]> = (0..interface.procedures() as u32).map(descriptor).collect();
+        let is_needed = each.iter().any(|one| !one.is_empty());
+        is_needed.then(|| Arc::new(Self { export: export.into(), each, page: Arc::clone(page) }))
     }
 
     /// Begins a call. Returns `None` if nothing is kept for its procedure.
@@ -84,26 +151,56 @@ impl Descriptors {
     /// # Errors
     /// If the call may not run now.
     #[inline]
-    fn begin(&self, procedure: u32) -> Result<Option<FollowedCall>, Refusal> {
-        let Some(descriptor) = self.0.get(procedure as usize) else { return Ok(None) };
+    fn begin(
+        &self,
+        procedure: u32,
+        argument_bytes: usize,
+    ) -> Result<Option<FollowedCall>, Refusal> {
+        let Some(descriptor) = self.each.get(procedure as usize) else { return Ok(None) };
         if descriptor.is_empty() {
             return Ok(None);
         }
         if let Some(at_most) = &descriptor.at_most
             && !at_most.begin()
         {
-            return Err(descriptor.full(at_most.most));
+            return Err(descriptor.full(at_most));
         }
-        Ok(Some(FollowedCall { procedure }))
+        let is_remote = descriptor.census.is_some() && is_remote();
+        Ok(Some(FollowedCall { procedure, argument_bytes, is_remote }))
+    }
+
+    /// Writes what is kept for each procedure to the pages of counters.
+    fn show(&self) {
+        for Descriptor { name, row, at_most, census } in &self.each {
+            let Some(row) = row else { continue };
+            let at_most = at_most.as_ref().map(|at_most| AtMostStat {
+                most: at_most.most,
+                running: at_most.running.load(Ordering::Relaxed),
+                refused: at_most.refused.load(Ordering::Relaxed),
+            });
+            let census = census.as_ref().map(Census::counts);
+            let counts = ProcedureCounts { export: &self.export, name, at_most, census };
+            self.page.write_procedure(*row, &counts);
+        }
     }
 }
 
 impl Follows for Descriptors {
-    fn ended(&self, call: &FollowedCall, _result: Option<(Answer, usize)>) {
-        let Some(descriptor) = self.0.get(call.procedure as usize) else { return };
+    fn ended(&self, call: &FollowedCall, result: Option<(Answer, usize)>) {
+        let Some(descriptor) = self.each.get(call.procedure as usize) else { return };
         if let Some(at_most) = &descriptor.at_most {
             at_most.end();
         }
+        if let (Some(census), Some((_, bytes))) = (&descriptor.census, result) {
+            census.count(call.argument_bytes, bytes, call.is_remote);
+        }
+    }
+}
+
+impl Drop for Descriptors {
+    fn drop(&mut self) {
+        let rows = self.each.iter().filter_map(|descriptor| descriptor.row);
+        rows.for_each(|row| self.page.leave_procedure(row));
     }
 }
 
@@ -121,19 +218,9 @@ impl Drop for OnThread<'_> {
 }
 
 /// A server stub around which an export has descriptors.
-pub(crate) struct WithDescriptors<S> {
+struct WithDescriptors<S> {
     serve: S,
     descriptors: Arc<Descriptors>,
-}
-
-impl WithDescriptors<Arc<dyn Serve>> {
-    /// Returns a stub that keeps descriptors around `serve`, or `serve` itself if there is nothing to keep.
-    pub(crate) fn over(serve: Arc<dyn Serve>) -> Arc<dyn Serve> {
-        match Descriptors::of(&*serve) {
-            None => serve,
-            Some(descriptors) => Arc::new(Self { serve, descriptors }),
-        }
-    }
 }
 
 impl<S: Deref<Target: Serve> + Send + Sync> Serve for WithDescriptors<S> {
@@ -170,7 +257,7 @@ impl<S: Deref<Target: Serve> + Send + Sync> Serve for WithDescriptors<S> {
         let Some(procedure) = call.procedure_of(&self.serve.interface()) else {
             return self.serve.serve_foreign(call, results);
         };
-        let Some(begun) = self.descriptors.begin(procedure)? else {
+        let Some(begun) = self.descriptors.begin(procedure, call.arguments.len())? else {
             return self.serve.serve_foreign(call, results);
         };
         let mut ends = OnThread { descriptors: &self.descriptors, call: begun, result: None };
@@ -184,7 +271,7 @@ impl<S: Deref<Target: Serve> + Send + Sync> Serve for WithDescriptors<S> {
 
     #[inline]
     fn serve(&self, request: &mut Request<'_>, reply: &mut Reply<'_>) -> Served {
-        let Some(call) = self.descriptors.begin(request.procedure())? else {
+        let Some(call) = self.descriptors.begin(request.procedure(), request.bytes())? else {
             return self.serve.serve(request, reply);
         };
         if !self.serve.is_async() {

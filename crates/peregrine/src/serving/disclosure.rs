@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use super::ServerPath;
 use super::deferrals::Deferrals;
+use super::descriptors::Procedures;
 use crate::counters::{Gauges, Page, THREAD_KINDS};
 
 /// How much a server discloses about itself, and to which clients.
@@ -32,6 +33,7 @@ pub(crate) struct Disclosed {
     /// The paths of the server. They measure their load when a client asks for it.
     paths: OnceLock<Vec<Weak<dyn ServerPath>>>,
     deferrals: Arc<Deferrals>,
+    procedures: Arc<Procedures>,
 }
 
 impl Disclosed {
@@ -39,8 +41,9 @@ impl Disclosed {
         page: Arc<Page>,
         disclosure: Disclosure,
         deferrals: Arc<Deferrals>,
+        procedures: Arc<Procedures>,
     ) -> Self {
-        Self { page, disclosure, paths: OnceLock::new(), deferrals }
+        Self { page, disclosure, paths: OnceLock::new(), deferrals, procedures }
     }
 
     /// Sets the paths whose load is measured.
@@ -54,7 +57,8 @@ impl Disclosed {
         paths.filter_map(Weak::upgrade).any(|path| path.is_full())
     }
 
-    /// Measures the load of the paths, and writes the load into the pages of counters.
+    /// Measures the load of the paths, and writes the load and what is kept for procedures into the pages of
+    /// counters.
     pub(crate) fn refresh(&self) {
         let Some(paths) = self.paths.get() else { return };
         let (mut captured, mut queued) = ([0; THREAD_KINDS], 0);
@@ -65,5 +69,6 @@ impl Disclosed {
         }
         let (deferred, in_flight) = (self.deferrals.deferred(), self.deferrals.in_flight());
         self.page.set_gauges(&Gauges { captured, queued, deferred, in_flight });
+        self.procedures.show();
     }
 }

@@ -24,6 +24,7 @@ use std::sync::{Arc, OnceLock};
 use self::access::Denials;
 use self::admission::Admission;
 use self::deferrals::Deferrals;
+use self::descriptors::Procedures;
 use self::disclosure::{Disclosed, Disclosure};
 use self::export::{Applicant, Export, Exports};
 use self::faults::Faults;
@@ -53,6 +54,7 @@ pub(crate) struct ServerCore {
     pub(crate) threads: Threads,
     pub(crate) faults: Arc<Faults>,
     pub(crate) denials: Arc<Denials>,
+    pub(crate) procedures: Arc<Procedures>,
     pub(crate) keeper: Arc<Keeper>,
     pub(crate) disclosed: Disclosed,
     pub(crate) deferrals: Arc<Deferrals>,
@@ -74,7 +76,7 @@ impl ServerCore {
     /// If the kernel provides no random numbers.
     pub(crate) fn new(
         threads: Threads,
-        (faults, denials): (Arc<Faults>, Arc<Denials>),
+        (faults, denials, procedures): (Arc<Faults>, Arc<Denials>, Arc<Procedures>),
         keeper: Arc<Keeper>,
         page: Arc<Page>,
         disclosure: Disclosure,
@@ -87,7 +89,13 @@ impl ServerCore {
             faults,
             denials,
             keeper,
-            disclosed: Disclosed::new(page, disclosure, Arc::clone(&deferrals)),
+            disclosed: Disclosed::new(
+                page,
+                disclosure,
+                Arc::clone(&deferrals),
+                Arc::clone(&procedures),
+            ),
+            procedures,
             deferrals,
             listens: Arc::default(),
             stopping: Arc::default(),
