@@ -102,6 +102,7 @@ fn metrics_documented() -> BTreeMap<String, Metric> {
 #[interface]
 trait Notes {
     #[at_most(3)]
+    #[within(20ms)]
     fn count(&self) -> peregrine::Result<u32>;
 }
 

@@ -71,6 +71,11 @@ use proc_macro::TokenStream;
 /// executed (`Kind::Overloaded`), and does not wait. A call of an async method runs until the method has ended.
 /// As with `#[callers]`, only exports of the generated server follow it, and it is no part of the interface.
 ///
+/// `#[within(50us)]` on a method promises that 99 % of its calls take at most 50 microseconds in the server, and
+/// `#[within(50us, of = 99.9)]` that 99.9 % do. The units are `ns`, `us`, `ms` and `s`. The server measures the
+/// calls of such methods, and reports when the promise is broken and kept again (`Server::on_late`). Where the
+/// attribute holds is as for `#[at_most]`.
+///
 /// Interfaces may change while programs that use the old interface still run (docs/EVOLUTION.md):
 ///
 /// - `#[default]` or `#[default(expression)]` on a parameter: the value that the server uses if the client

@@ -246,7 +246,7 @@ pub use observe::{Propagate, TracedCall, Tracing};
 pub use peregrine_macros::{Plain, Value, interface};
 pub use rpcbind::Rpcbind;
 pub use server::{
-    Denied, Disclosure, ExportOptions, Fault, Insecure, Losses, Running, Security, Server,
+    Denied, Disclosure, ExportOptions, Fault, Insecure, Late, Losses, Running, Security, Server,
     StatHandle, StopHandle,
 };
 pub use server_info::Health;

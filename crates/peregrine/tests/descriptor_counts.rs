@@ -15,6 +15,7 @@ static COUNTING: Counting = Counting;
 trait Counted {
     fn plain(&self, number: u32) -> peregrine::Result<u32>;
     #[at_most(8)]
+    #[within(1000s)]
     fn limited(&self, number: u32) -> peregrine::Result<u32>;
 }
 
@@ -93,7 +94,7 @@ fn start(server: Server) -> (peregrine::Running, Vec<String>) {
 fn calls_with_descriptors_allocate_nothing() {
     let _alone = support::alone();
     let _directory = support::own_directory();
-    let server = Server::new().export("counted", CountedServer::new(Object)).unwrap();
+    let server = Server::new().census().export("counted", CountedServer::new(Object)).unwrap();
     let (_running, addresses) = start(server);
     for address in addresses {
         let client = CountedClient::bind(&address).unwrap();
@@ -112,7 +113,7 @@ fn calls_with_descriptors_allocate_nothing() {
 fn deferred_calls_with_descriptors_allocate_what_others_allocate() {
     let _alone = support::alone();
     let _directory = support::own_directory();
-    let server = Server::new().export("counted", CountedAsyncServer::new(Object)).unwrap();
+    let server = Server::new().census().export("counted", CountedAsyncServer::new(Object)).unwrap();
     let (_running, addresses) = start(server);
     for address in addresses {
         let options = BindOptions::default();

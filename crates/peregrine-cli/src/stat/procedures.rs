@@ -1,10 +1,11 @@
 //! Formats what a server keeps for procedures: as tables, and as JSON.
 
-use peregrine::counters::{AtMostStat, Census, ProcedureStat, Sizes};
+use peregrine::counters::{AtMostStat, Census, ProcedureStat, Sizes, WithinStat};
 use serde_json::{Value, json};
 
 use super::Interval;
 use super::tables::{Column, bytes, table};
+use crate::output::{age, nanoseconds};
 
 /// The largest sizes in bytes of the rows in the table of sizes. The last row has all larger sizes.
 const ROWS: [u64; 9] = [0, 15, 63, 255, 1023, 1408, 4095, 65_535, u64::MAX];
@@ -27,6 +28,34 @@ pub(super) fn limits(interval: &Interval, columns: Option<usize>) -> Option<Stri
         let AtMostStat { most, running, refused } = one.at_most?;
         let [running, most, refused] = [running.to_string(), most.to_string(), refused.to_string()];
         Some(vec![one.export.clone(), one.name.clone(), running, most, refused])
+    });
+    table(&header, rows.collect(), columns)
+}
+
+/// Formats the times that procedures promise, and whether they keep them.
+pub(super) fn promises(interval: &Interval, columns: Option<usize>) -> Option<String> {
+    let header = [
+        Column("EXPORT", false, 1),
+        Column("PROCEDURE", false, 0),
+        Column("WITHIN", true, 0),
+        Column("PROMISED", true, 1),
+        Column("CALLS", true, 2),
+        Column("IN TIME", true, 1),
+        Column("LATE OF 1000", true, 0),
+        Column("STATE", false, 0),
+    ];
+    let rows = of(interval).iter().filter_map(|one| {
+        let WithinStat { limit_ns, promised, calls, late, late_now, late_for_ms } = one.within?;
+        Some(vec![
+            one.export.clone(),
+            one.name.clone(),
+            nanoseconds(limit_ns as f64),
+            share(promised.into(), 1000),
+            calls.to_string(),
+            share(calls.saturating_sub(late), calls),
+            late_now.to_string(),
+            late_for_ms.map_or_else(|| "kept".to_owned(), |ms| format!("broken for {}", age(ms))),
+        ])
     });
     table(&header, rows.collect(), columns)
 }
@@ -106,6 +135,17 @@ pub(super) fn json(interval: &Interval) -> Value {
         let at_most = one.at_most.map(|AtMostStat { most, running, refused }| {
             json!({ "most": most, "running": running, "refused": refused })
         });
+        let within = one.within.map(|within| {
+            json!({
+                "limit_ns": within.limit_ns,
+                "promised_of_1000": within.promised,
+                "calls": within.calls,
+                "late": within.late,
+                "late_of_last_1000": within.late_now,
+                "is_kept": within.late_for_ms.is_none(),
+                "broken_for_ms": within.late_for_ms,
+            })
+        });
         let census = one.census.as_ref().map(|census| {
             json!({
                 "calls": census.calls(),
@@ -118,6 +158,7 @@ pub(super) fn json(interval: &Interval) -> Value {
             "export": one.export,
             "name": one.name,
             "at_most": at_most,
+            "within": within,
             "census": census,
         })
     };
@@ -166,7 +207,9 @@ mod tests {
     trait Notes {
         fn add(&self, text: &str) -> peregrine::Result<u32>;
         #[at_most(3)]
+        #[within(1ns, of = 100)]
         fn count(&self) -> peregrine::Result<u32>;
+        fn erase(&self) -> peregrine::Result<()>;
     }
 
     struct Pad;
@@ -178,6 +221,9 @@ mod tests {
         fn count(&self) -> peregrine::Result<u32> {
             Ok(2)
         }
+        fn erase(&self) -> peregrine::Result<()> {
+            Ok(())
+        }
     }
 
     /// Returns an interval of a server with a census, after some calls.
@@ -186,6 +232,7 @@ mod tests {
         let server = Server::new().census().export_with("notes", NotesServer::new(Pad), options);
         let running = server.unwrap().listen("tcp:127.0.0.1:0").unwrap().spawn().unwrap();
         let notes = NotesClient::bind(&format!("{}/notes", running.addresses()[0])).unwrap();
+        assert_eq!(notes.count().unwrap(), 2);
         for bytes in [0, 100, 100, 70_000] {
             notes.add(&"x".repeat(bytes)).unwrap();
         }
@@ -207,12 +254,17 @@ mod tests {
         assert!(counted.starts_with("notes add 4 0.0 % "), "{counted}");
         assert!(counted.contains(" 128 KiB 75.0 % ") && counted.ends_with(" 100.0 %"), "{counted}");
         // The procedure without calls is left out.
-        assert!(!census(&interval, None).unwrap().contains("count"));
+        assert!(!census(&interval, None).unwrap().contains("erase"));
+        let promised = line(promises(&interval, None), "notes");
+        assert!(
+            promised.starts_with("notes count 1 ns 100.0 % 1 0.0 % 1 broken for "),
+            "{promised}"
+        );
         assert_eq!(line(sizes(&interval, None), "1408 B").split(' ').nth(4), Some("75.0"));
         assert!(line(sizes(&interval, None), "more").starts_with("more 25.0 % 100.0 %"));
 
         let report = json(&interval);
-        let [add, count] = report.as_array().unwrap().as_slice() else { panic!("{report}") };
+        let [add, count, _] = report.as_array().unwrap().as_slice() else { panic!("{report}") };
         assert_eq!((&add["name"], &add["at_most"]), (&"add".into(), &Value::Null));
         let census_of_add = &add["census"];
         assert_eq!((&census_of_add["calls"], &census_of_add["remote"]), (&4.into(), &0.into()));
@@ -220,9 +272,13 @@ mod tests {
         assert_eq!((&arguments["in_one_packet"], &arguments["max"]), (&3.into(), &131_071.into()));
         assert_eq!(arguments["buckets"].as_array().unwrap().last().unwrap()["calls"], 1);
         assert_eq!(count["at_most"], json!({ "most": 3, "running": 0, "refused": 0 }));
+        let within = &count["within"];
+        assert_eq!((&within["limit_ns"], &within["late"]), (&1.into(), &1.into()));
+        assert_eq!((&within["is_kept"], &add["within"]), (&false.into(), &Value::Null));
 
         interval.now.procedures = None;
         assert!(limits(&interval, None).is_none() && census(&interval, None).is_none());
+        assert!(promises(&interval, None).is_none());
         assert!(sizes(&interval, None).is_none() && json(&interval).is_null());
     }
 }

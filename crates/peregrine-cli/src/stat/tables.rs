@@ -29,6 +29,7 @@ pub(super) fn whole(interval: &Interval, columns: Option<usize>) -> String {
     for (title, table) in [
         ("exports", exports(interval, columns)),
         ("limits of procedures", procedures::limits(interval, columns)),
+        ("promised times", procedures::promises(interval, columns)),
         ("census since the server began", procedures::census(interval, columns)),
         ("sizes of calls", procedures::sizes(interval, columns)),
         ("sessions", sessions(interval, columns)),

@@ -46,6 +46,10 @@ impl<S: Serve> Serve for Exported<S> {
         self.0.at_most()
     }
 
+    fn within(&self) -> &'static [(&'static str, (u64, u32))] {
+        self.0.within()
+    }
+
     fn serve_foreign(&self, call: &ForeignCall<'_>, results: &mut Vec<u8>) -> ServedForeign {
         self.0.serve_foreign(call, results)
     }

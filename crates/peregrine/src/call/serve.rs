@@ -68,6 +68,13 @@ pub trait Serve: Send + Sync {
         &[]
     }
 
+    /// Returns the names of procedures with `#[within(TIME)]`. With each: the time in nanoseconds, and of how many
+    /// calls in 1,000 it is promised.
+    #[doc(hidden)]
+    fn within(&self) -> &'static [(&'static str, (u64, u32))] {
+        &[]
+    }
+
     /// Runs one call of a client of another RPC system. Appends the results to `results`.
     ///
     /// # Errors

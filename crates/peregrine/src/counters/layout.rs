@@ -226,8 +226,20 @@ pub(super) mod procedure {
     pub(crate) const RUNNING: usize = 4;
     /// The number of calls that were refused because too many ran.
     pub(crate) const REFUSED: usize = 5;
+    /// The time in nanoseconds that calls may take, or 0 if nothing is promised.
+    pub(crate) const LIMIT_NS: usize = 6;
+    /// Of how many calls in 1,000 this is promised.
+    pub(crate) const PROMISED: usize = 7;
     pub(crate) const EXPORT: usize = 8;
     pub(crate) const NAME: usize = 16;
+    /// The number of calls that have ended.
+    pub(crate) const CALLS: usize = 24;
+    /// The number of calls that took longer.
+    pub(crate) const LATE: usize = 25;
+    /// The number of the last 1,000 calls that took longer.
+    pub(crate) const LATE_NOW: usize = 26;
+    /// When the procedure became late, in nanoseconds since the machine was started, or 0.
+    pub(crate) const LATE_SINCE: usize = 27;
     /// 1 if the words that follow have a census.
     pub(crate) const HAS_CENSUS: usize = 32;
     /// The number of calls from other machines.

@@ -23,6 +23,8 @@ pub struct ProcedureStat {
     pub name: String,
     /// The limit of running calls. `None` if there is no limit.
     pub at_most: Option<AtMostStat>,
+    /// How long calls take, compared with what `#[within(TIME)]` promises. `None` if nothing is promised.
+    pub within: Option<WithinStat>,
     /// The sizes of arguments and results, and where the calls came from. `None` if the server makes no
     /// [census](crate::Server::census).
     pub census: Option<Census>,
@@ -37,6 +39,26 @@ pub struct AtMostStat {
     pub running: u32,
     /// The number of calls that were refused because that many calls ran.
     pub refused: u64,
+}
+
+/// How long calls of a procedure with `#[within(TIME)]` take.
+///
+/// The procedure is late from the moment when too many of its last 1,000 calls took longer than the limit. It
+/// is in time again when 1,000 calls have ended since then, of which no more took longer than may.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, peregrine_macros::Value)]
+pub struct WithinStat {
+    /// The time that calls may take, in nanoseconds.
+    pub limit_ns: u64,
+    /// Of how many calls in 1,000 this is promised.
+    pub promised: u32,
+    /// The number of calls that have ended.
+    pub calls: u64,
+    /// The number of calls that took longer.
+    pub late: u64,
+    /// How many of the last 1,000 calls took longer.
+    pub late_now: u32,
+    /// How long ago the procedure became late, in milliseconds. `None` if it is in time.
+    pub late_for_ms: Option<u64>,
 }
 
 /// The census of a procedure: how many bytes its calls carried, and where they came from. It has the calls
@@ -88,6 +110,18 @@ pub(crate) struct CensusCounts {
     pub(crate) results: [u64; SIZE_BUCKETS],
 }
 
+/// What the server itself knows of how long calls of a procedure take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WithinCounts {
+    pub(crate) limit_ns: u64,
+    pub(crate) promised: u32,
+    pub(crate) calls: u64,
+    pub(crate) late: u64,
+    pub(crate) late_now: u32,
+    /// When the procedure became late, in nanoseconds since the machine was started. 0 if it is in time.
+    pub(crate) late_since: u64,
+}
+
 /// What the server itself knows of a procedure.
 #[derive(Debug, Default)]
 pub(crate) struct ProcedureCounts<'a> {
@@ -95,12 +129,13 @@ pub(crate) struct ProcedureCounts<'a> {
     pub(crate) name: &'a str,
     pub(crate) at_most: Option<AtMostStat>,
     pub(crate) census: Option<CensusCounts>,
+    pub(crate) within: Option<WithinCounts>,
 }
 
 impl Page {
     /// Writes the row of a procedure.
     pub(crate) fn write_procedure(&self, number: u32, counts: &ProcedureCounts<'_>) {
-        let ProcedureCounts { export, name, at_most, census } = counts;
+        let ProcedureCounts { export, name, at_most, census, within } = counts;
         let (export, export_bytes) = text_words(export, procedure::EXPORT);
         let (name, name_bytes) = text_words(name, procedure::NAME);
         let mut words = [0; procedure::WORDS];
@@ -113,6 +148,16 @@ impl Page {
             words[procedure::RUNNING] = running.into();
             words[procedure::REFUSED] = refused;
         }
+        if let Some(WithinCounts { limit_ns, promised, calls, late, late_now, late_since }) =
+            *within
+        {
+            words[procedure::LIMIT_NS] = limit_ns;
+            words[procedure::PROMISED] = promised.into();
+            words[procedure::CALLS] = calls;
+            words[procedure::LATE] = late;
+            words[procedure::LATE_NOW] = late_now.into();
+            words[procedure::LATE_SINCE] = late_since;
+        }
         if let Some(CensusCounts { remote, arguments, results }) = census {
             words[procedure::HAS_CENSUS] = 1;
             words[procedure::REMOTE] = *remote;
@@ -124,7 +169,11 @@ impl Page {
 }
 
 /// Reads the rows of procedures. `used` is the number of the first row that was never used.
-pub(super) fn procedures(memory: &Memory, used: u64) -> Result<Vec<ProcedureStat>, Unreadable> {
+pub(super) fn procedures(
+    memory: &Memory,
+    used: u64,
+    now: u64,
+) -> Result<Vec<ProcedureStat>, Unreadable> {
     let used = usize::try_from(used).unwrap_or(COUNTED_PROCEDURES).min(COUNTED_PROCEDURES);
     let mut procedures = Vec::new();
     for number in 0..used {
@@ -134,7 +183,8 @@ pub(super) fn procedures(memory: &Memory, used: u64) -> Result<Vec<ProcedureStat
         match words[row::STATE] {
             row::VACANT => {}
             row::STANDS => {
-                procedures.push(procedure_of(&words).ok_or(Unreadable::Row("procedures", number))?);
+                procedures
+                    .push(procedure_of(&words, now).ok_or(Unreadable::Row("procedures", number))?);
             }
             _ => return Err(Unreadable::Row("procedures", number)),
         }
@@ -142,7 +192,7 @@ pub(super) fn procedures(memory: &Memory, used: u64) -> Result<Vec<ProcedureStat
     Ok(procedures)
 }
 
-fn procedure_of(words: &[u64; procedure::WORDS]) -> Option<ProcedureStat> {
+fn procedure_of(words: &[u64; procedure::WORDS], now: u64) -> Option<ProcedureStat> {
     let lengths = words[procedure::LENGTHS];
     let export = text_of(&words[procedure::EXPORT..], lengths & u64::from(u32::MAX))?;
     let name = text_of(&words[procedure::NAME..], lengths >> 32)?;
@@ -158,13 +208,27 @@ fn procedure_of(words: &[u64; procedure::WORDS]) -> Option<ProcedureStat> {
             refused: words[procedure::REFUSED],
         }),
     };
+    let within = match words[procedure::LIMIT_NS] {
+        0 => None,
+        limit_ns => {
+            let since = words[procedure::LATE_SINCE];
+            Some(WithinStat {
+                limit_ns,
+                promised: number(procedure::PROMISED)?,
+                calls: words[procedure::CALLS],
+                late: words[procedure::LATE],
+                late_now: number(procedure::LATE_NOW)?,
+                late_for_ms: (since != 0).then(|| reading::age_ms(now, since)),
+            })
+        }
+    };
     let sizes = |at: usize| Sizes::of(&words[at..][..SIZE_BUCKETS]);
     let census = (words[procedure::HAS_CENSUS] == 1).then(|| Census {
         remote: words[procedure::REMOTE],
         arguments: sizes(procedure::ARGUMENTS),
         results: sizes(procedure::RESULTS),
     });
-    Some(ProcedureStat { export, name, at_most, census })
+    Some(ProcedureStat { export, name, at_most, within, census })
 }
 
 impl Page {

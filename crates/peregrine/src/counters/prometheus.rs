@@ -3,7 +3,7 @@
 use core::fmt::{Display, Write as _};
 
 use super::histogram::{BUCKETS, bounds, bucket_of};
-use super::procedures::{AtMostStat, Census, ProcedureStat};
+use super::procedures::{AtMostStat, Census, ProcedureStat, WithinStat};
 use super::sizes::Sizes;
 use super::stat::{Counts, ExportStat, Latency, ServerStat, Stat};
 use crate::limits::{COUNTED_EXPORTS, COUNTED_PROCEDURES, ONE_PACKET_BYTES};
@@ -272,6 +272,28 @@ fn procedures(text: &mut Text, procedures: &[Labelled]) {
     each("peregrine_procedure_calls_running", GAUGE, help, |of| of.running.into());
     let help = "Calls that were refused because as many ran as may run at once";
     each("peregrine_procedure_refused_calls_total", COUNTER, help, |of| of.refused);
+    let promised: Vec<_> = procedures
+        .iter()
+        .filter_map(|(export, name, one)| Some((labels(export, name), one.within?)))
+        .collect();
+    let mut each = |name: &str, kind, help, value: fn(&WithinStat) -> String| {
+        if !promised.is_empty() {
+            text.metric(name, kind, help);
+        }
+        for (labels, within) in &promised {
+            text.sample(name, labels, value(within));
+        }
+    };
+    let help = "The time that calls may take, of procedures that promise one";
+    each("peregrine_procedure_limit_seconds", GAUGE, help, |of| seconds(of.limit_ns.into()));
+    let help = "Calls that have ended, of procedures that promise a time";
+    each("peregrine_procedure_timed_calls_total", COUNTER, help, |of| of.calls.to_string());
+    let help = "Calls that took longer than their procedure promises";
+    each("peregrine_procedure_late_calls_total", COUNTER, help, |of| of.late.to_string());
+    let help = "1 if the procedure keeps the time that it promises, or 0";
+    each("peregrine_procedure_in_time", GAUGE, help, |of| {
+        u8::from(of.late_for_ms.is_none()).to_string()
+    });
     let counted: Vec<_> = procedures
         .iter()
         .filter_map(|(export, name, one)| Some((labels(export, name), one.census.as_ref()?)))
@@ -581,7 +603,15 @@ mod tests {
             Census { remote: 2, arguments: of(&[0, 8, 1408, 1409, 1 << 30]), results: of(&[0; 5]) };
         let at_most = Some(AtMostStat { most: 4, running: 1, refused: 9 });
         let (export, name) = ("im\"ages".to_owned(), "resize".to_owned());
-        let one = ProcedureStat { export, name, at_most, census: Some(census) };
+        let within = Some(WithinStat {
+            limit_ns: 1_500_000,
+            promised: 990,
+            calls: 2000,
+            late: 30,
+            late_now: 20,
+            late_for_ms: Some(7),
+        });
+        let one = ProcedureStat { export, name, at_most, within, census: Some(census) };
         let none = ProcedureStat { name: "plain".to_owned(), ..ProcedureStat::default() };
         let stat = |procedures| Stat { procedures, ..Stat::default() }.to_prometheus();
         let text = stat(Some(vec![one.clone(), none.clone()]));
@@ -590,6 +620,10 @@ mod tests {
             ("calls_max", "", "4"),
             ("calls_running", "", "1"),
             ("refused_calls_total", "", "9"),
+            ("limit_seconds", "", "0.0015"),
+            ("timed_calls_total", "", "2000"),
+            ("late_calls_total", "", "30"),
+            ("in_time", "", "0"),
             ("remote_calls_total", "", "2"),
             ("argument_bytes_bucket", ",le=\"0\"", "1"),
             ("argument_bytes_bucket", ",le=\"15\"", "2"),

@@ -116,12 +116,12 @@ fn read_once(memory: &Memory, word: impl Fn(usize) -> u64) -> Result<Stat, Unrea
     let stands = |(export, stands): (ExportStat, bool)| stands.then_some(export);
     let exports = exports.into_iter().flatten().filter_map(stands).collect();
     let has_procedures = words >= header::KINDS_WORDS;
-    let procedures = has_procedures.then(|| procedures(memory, word(header::PROCEDURES)));
+    let procedures = has_procedures.then(|| procedures(memory, word(header::PROCEDURES), now));
     let procedures = procedures.transpose()?;
     Ok(Stat { server, exports, sessions, bindings, procedures })
 }
 
-fn age_ms(now: u64, since: u64) -> u64 {
+pub(super) fn age_ms(now: u64, since: u64) -> u64 {
     now.saturating_sub(since) / 1_000_000
 }
 

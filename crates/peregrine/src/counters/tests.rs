@@ -390,6 +390,14 @@ fn procedures_are_read_as_written_and_their_rows_are_used_again() {
     };
     let counts = CensusCounts { remote: 2, arguments: sizes(5), results: sizes(SIZE_BUCKETS - 1) };
     let at_most = AtMostStat { most: 4, running: 1, refused: 7 };
+    let times = WithinCounts {
+        limit_ns: 50_000,
+        promised: 999,
+        calls: 3000,
+        late: 40,
+        late_now: 30,
+        late_since: 1,
+    };
     let long = "n".repeat(80);
     let rows: Vec<_> = (0..COUNTED_PROCEDURES + 1).map(|_| page.take_procedure()).collect();
     assert_eq!(rows.iter().flatten().count(), COUNTED_PROCEDURES);
@@ -400,6 +408,7 @@ fn procedures_are_read_as_written_and_their_rows_are_used_again() {
         name: &long,
         at_most: Some(at_most),
         census: Some(counts),
+        within: Some(times),
     };
     page.write_procedure(first, &one);
     page.write_procedure(
@@ -409,11 +418,15 @@ fn procedures_are_read_as_written_and_their_rows_are_used_again() {
     let stat = server.read();
     let read = stat.procedure("nothing", &long[..64]).unwrap();
     assert_eq!(read.at_most, Some(at_most));
+    let within = read.within.unwrap();
+    let late = (within.calls, within.late, within.late_now);
+    assert_eq!((within.limit_ns, within.promised, late), (50_000, 999, (3000, 40, 30)));
+    assert!(within.late_for_ms.is_some());
     let census = read.census.as_ref().unwrap();
     assert_eq!((census.remote, census.calls(), census.arguments.percentile(1.0)), (2, 3, Some(31)));
     assert_eq!(census.results.percentile(0.1), Some(u64::MAX));
     let plain = stat.procedure("nothing", "plain").unwrap();
-    assert_eq!((plain.at_most, &plain.census), (None, &None));
+    assert_eq!((plain.at_most, &plain.census, plain.within), (None, &None, None));
     // No thread counts where these rows are.
     let threads: Vec<_> =
         (0..COUNTED_THREADS).map(|_| Counting::new(page, ThreadKind::Datagram)).collect();

@@ -41,6 +41,7 @@ use crate::path::onc::Registrations;
 use crate::path::security::Refusals;
 use crate::serving::access::Denials;
 pub use crate::serving::access::Denied;
+pub use crate::serving::descriptors::Late;
 use crate::serving::descriptors::Procedures;
 pub use crate::serving::disclosure::Disclosure;
 use crate::serving::export::Export;

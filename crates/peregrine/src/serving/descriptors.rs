@@ -4,12 +4,17 @@
 //! server keeps nothing has none, so its calls cost nothing more.
 
 mod census;
+mod within;
 
 use core::ops::Deref;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use self::census::Census;
+pub use self::within::Late;
+pub(crate) use self::within::OnLate;
+use self::within::{Change, Within};
+use super::procedure::catching;
 use crate::call::followed::{Followed, FollowedCall, Follows, offer};
 use crate::call::{
     Answer, Caller, ForeignCall, Refusal, Reply, Request, Serve, Served, ServedForeign, is_remote,
@@ -18,6 +23,7 @@ use crate::counters::{AtMostStat, Page, ProcedureCounts};
 use crate::error::Kind;
 use crate::interface::InterfaceRef;
 use crate::sync::Mutex;
+use crate::sys;
 use crate::value::ByteOrder;
 
 /// What a server keeps for procedures, and the descriptors of all its exports.
@@ -25,6 +31,7 @@ use crate::value::ByteOrder;
 pub(crate) struct Procedures {
     /// Whether the server makes a census of all procedures.
     census: AtomicBool,
+    on_late: Mutex<Option<Arc<OnLate>>>,
     all: Mutex<Vec<Weak<Descriptors>>>,
 }
 
@@ -34,16 +41,20 @@ impl Procedures {
         self.census.store(true, Ordering::Relaxed);
     }
 
+    /// Reports to `hook` from now on when procedures become late, and when they are in time again.
+    pub(crate) fn set_on_late(&self, hook: Arc<OnLate>) {
+        *self.on_late.lock() = Some(hook);
+    }
+
     /// Returns a server stub that keeps descriptors around `serve`, or `serve` itself if there is nothing to
     /// keep. The descriptors are shown in `page`.
     pub(crate) fn around(
-        &self,
+        self: &Arc<Self>,
         export: &str,
         serve: Arc<dyn Serve>,
         page: &Arc<Page>,
     ) -> Arc<dyn Serve> {
-        let has_census = self.census.load(Ordering::Relaxed);
-        let Some(descriptors) = Descriptors::of(&*serve, export, has_census, page) else {
+        let Some(descriptors) = Descriptors::of(&*serve, export, self, page) else {
             return serve;
         };
         let mut all = self.all.lock();
@@ -66,6 +77,8 @@ struct Descriptors {
     /// By the numbers of the procedures.
     each: Box<[Descriptor]>,
     page: Arc<Page>,
+    /// Those of the server.
+    all: Arc<Procedures>,
 }
 
 /// What the server keeps for one procedure.
@@ -78,6 +91,8 @@ struct Descriptor {
     at_most: Option<AtMost>,
     /// `None`: the server makes no census.
     census: Option<Census>,
+    /// `None`: calls may take any time.
+    within: Option<Within>,
 }
 
 /// Bounds the running calls of a procedure.
@@ -106,7 +121,7 @@ impl AtMost {
 impl Descriptor {
     /// Returns whether the server keeps nothing for the procedure.
     const fn is_empty(&self) -> bool {
-        self.at_most.is_none() && self.census.is_none()
+        self.at_most.is_none() && self.census.is_none() && self.within.is_none()
     }
 
     #[cold]
@@ -125,7 +140,7 @@ impl Descriptors {
     fn of(
         serve: &dyn Serve,
         export: &str,
-        has_census: bool,
+        all: &Arc<Procedures>,
         page: &Arc<Page>,
     ) -> Option<Arc<Self>> {
         let interface = serve.interface();
@@ -133,17 +148,27 @@ impl Descriptors {
             let most = serve.at_most().iter().find(|(one, _)| *one == name)?.1;
             Some(AtMost { most, running: AtomicU32::new(0), refused: AtomicU64::new(0) })
         };
+        let within = |name: &str| {
+            let (ns, promised) = serve.within().iter().find(|(one, _)| *one == name)?.1;
+            Some(Within::new(ns, promised))
+        };
+        let has_census = all.census.load(Ordering::Relaxed);
         let descriptor = |number| {
             let name = interface.procedure_name(number).unwrap_or_default();
-            let census = has_census.then(Census::new);
-            let mut one =
-                Descriptor { name: name.into(), row: None, at_most: at_most(name), census };
+            let mut one = Descriptor {
+                name: name.into(),
+                row: None,
+                at_most: at_most(name),
+                census: has_census.then(Census::new),
+                within: within(name),
+            };
             one.row = if one.is_empty() { None } else { page.take_procedure() };
             one
         };
         let each: Box<[_]> = (0..interface.procedures() as u32).map(descriptor).collect();
         let is_needed = each.iter().any(|one| !one.is_empty());
-        is_needed.then(|| Arc::new(Self { export: export.into(), each, page: Arc::clone(page) }))
+        let (page, all) = (Arc::clone(page), Arc::clone(all));
+        is_needed.then(|| Arc::new(Self { export: export.into(), each, page, all }))
     }
 
     /// Begins a call. Returns `None` if nothing is kept for its procedure.
@@ -166,12 +191,23 @@ impl Descriptors {
             return Err(descriptor.full(at_most));
         }
         let is_remote = descriptor.census.is_some() && is_remote();
-        Ok(Some(FollowedCall { procedure, argument_bytes, is_remote }))
+        let begun = if descriptor.within.is_some() { sys::boot_ns() } else { 0 };
+        Ok(Some(FollowedCall { procedure, argument_bytes, begun, is_remote }))
+    }
+
+    #[cold]
+    fn report(&self, descriptor: &Descriptor, within: &Within, change: Change) {
+        let hook = self.all.on_late.lock().clone();
+        if let Some(hook) = hook {
+            let late = within.told(&self.export, &descriptor.name, change);
+            // The call has ended in any case, also if the hook panics.
+            let _ = catching(|| hook(&late));
+        }
     }
 
     /// Writes what is kept for each procedure to the pages of counters.
     fn show(&self) {
-        for Descriptor { name, row, at_most, census } in &self.each {
+        for Descriptor { name, row, at_most, census, within } in &self.each {
             let Some(row) = row else { continue };
             let at_most = at_most.as_ref().map(|at_most| AtMostStat {
                 most: at_most.most,
@@ -179,7 +215,8 @@ impl Descriptors {
                 refused: at_most.refused.load(Ordering::Relaxed),
             });
             let census = census.as_ref().map(Census::counts);
-            let counts = ProcedureCounts { export: &self.export, name, at_most, census };
+            let within = within.as_ref().map(Within::counts);
+            let counts = ProcedureCounts { export: &self.export, name, at_most, census, within };
             self.page.write_procedure(*row, &counts);
         }
     }
@@ -193,6 +230,15 @@ impl Follows for Descriptors {
         }
         if let (Some(census), Some((_, bytes))) = (&descriptor.census, result) {
             census.count(call.argument_bytes, bytes, call.is_remote);
+        }
+        if let Some(within) = &descriptor.within {
+            let took = sys::boot_ns().saturating_sub(call.begun);
+            // A call without a result does not count, unless it was late before it failed.
+            if (result.is_some() || within.is_late(took))
+                && let Some(change) = within.count(took)
+            {
+                self.report(descriptor, within, change);
+            }
         }
     }
 }
@@ -247,6 +293,10 @@ impl<S: Deref<Target: Serve> + Send + Sync> Serve for WithDescriptors<S> {
 
     fn at_most(&self) -> &'static [(&'static str, u32)] {
         self.serve.at_most()
+    }
+
+    fn within(&self) -> &'static [(&'static str, (u64, u32))] {
+        self.serve.within()
     }
 
     fn refused(&self, procedure: u32, bytes: usize, caller: &Caller, refusal: &Refusal) {
