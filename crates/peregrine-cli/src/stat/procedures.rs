@@ -260,8 +260,8 @@ mod tests {
             promised.starts_with("notes count 1 ns 100.0 % 1 0.0 % 1 broken for "),
             "{promised}"
         );
-        assert_eq!(line(sizes(&interval, None), "1408 B").split(' ').nth(4), Some("75.0"));
-        assert!(line(sizes(&interval, None), "more").starts_with("more 25.0 % 100.0 %"));
+        assert_eq!(line(sizes(&interval, None), "1408 B").split(' ').nth(4), Some("80.0"));
+        assert!(line(sizes(&interval, None), "more").starts_with("more 20.0 % 100.0 %"));
 
         let report = json(&interval);
         let [add, count, _] = report.as_array().unwrap().as_slice() else { panic!("{report}") };
