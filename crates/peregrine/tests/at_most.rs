@@ -304,7 +304,7 @@ fn calls_in_batches_count() {
     let start = || (server(&images, true), ());
     support::paths::on_each_path("studio", start, |address, ()| {
         images.0.close();
-        let studio = block_on(StudioAsyncClient::bind(address)).unwrap();
+        let studio = block_on(StudioAsyncClient::bind(address)).unwrap().with_timeout(LIMIT);
         let refused = AtomicU32::new(0);
         let calls = (0..200).map(|number| {
             let (studio, images, refused) = (studio.clone(), &images, &refused);
