@@ -24,6 +24,7 @@ use crate::interfaces::{
 use crate::pingpong::{self, Exchange, MEMORY, Way};
 use crate::ring;
 use crate::subject::WARM_TRIPS;
+use crate::tables;
 
 /// The arguments of the child.
 #[derive(Clone, Debug, Args)]
@@ -122,6 +123,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error + Send + Sync>>
                 }
             })
             .collect::<Result<_, CallError>>()?;
+    let _marshalled = tables::serve(prefix)?;
     println!("{READY}");
     for (what, trips) in orders {
         if what.way == Way::Ring {

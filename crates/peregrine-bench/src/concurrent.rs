@@ -105,7 +105,7 @@ fn near_peers(selection: &Selection, peer: &mut Peer) -> Result<Vec<Row>, Failur
     const GUESS: u32 = 48;
     let placement = Placement::TwoCores;
     let cpus = placement.processors(&crate::machine::processors()).unwrap_or_default();
-    let directory = crate::peers::run_directory()?;
+    let directory = crate::run_directory::of_this_run()?;
     let mut pairs = Vec::new();
     for other in other::Peer::NEAR {
         let mut pair = Pair::start_near(other, &directory.join(other.name()), cpus)?;

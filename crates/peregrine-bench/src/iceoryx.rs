@@ -17,7 +17,7 @@ use iceoryx2::service::port_factory::request_response::PortFactory;
 
 use crate::interfaces::sum_of_lines;
 use crate::orders::{ChildSlot, Order, Report};
-use crate::peers::{ANSWER, call_as_ordered, run_directory};
+use crate::peers::{ANSWER, call_as_ordered};
 use crate::run_directory::shared_names;
 use crate::subject::Failure;
 
@@ -59,7 +59,7 @@ pub(crate) fn call(slot: ChildSlot, bytes: usize) -> Result<(), Failure> {
 /// name prefix of this run, so two runs do not influence each other.
 fn service<P: Payload>() -> Result<Service<P>, Failure> {
     set_log_level(LogLevel::Error);
-    let directory = run_directory()?;
+    let directory = crate::run_directory::of_this_run()?;
     let mut config = Config::default();
     config.global.set_root_path(&Path::new(directory.join("iceoryx2").as_os_str().as_bytes())?);
     config.global.prefix = FileName::new(shared_names(&directory).as_bytes())?;

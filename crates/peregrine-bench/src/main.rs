@@ -45,6 +45,7 @@ mod statistics;
 mod stubs;
 mod subject;
 mod swapped;
+mod tables;
 mod throughput;
 mod window;
 
@@ -126,6 +127,9 @@ enum Experiment {
     Cluster(Selection),
     /// Async calls, alone and 1,000 in flight from one thread, compared with blocking calls
     Concurrent(Selection),
+    /// Every table of the papers that Peregrine implements, measured on this machine, next to the paper's
+    /// figures. Writes docs/TABLES.md, or compares it with a new run (needs root for virtual networks).
+    Tables(tables::Options),
     /// The costs of ten designs of stubs, and of Peregrine's: the study of Chung, Lazowska, Notkin and
     /// Zahorjan on this machine.
     Stubs {
@@ -340,6 +344,7 @@ fn run(arguments: Arguments) -> Result<(), Box<dyn Error + Send + Sync>> {
         Experiment::Stubs { selection, picture } => {
             return stubs::run(&selection, &picture, &progress);
         }
+        Experiment::Tables(options) => return tables::run(&options, &progress),
         Experiment::Courier(selection) => return larus::run(&selection, &progress),
         Experiment::Account(selection) => return account::show(&selection, &progress),
         #[cfg(feature = "peers")]

@@ -9,7 +9,6 @@
 //! Each system has two processes. They are pinned to the same processors as Peregrine's processes, and sleep
 //! while they are not measured.
 
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -92,13 +91,6 @@ pub(crate) fn call_as_ordered(
         slot.report(Report { calls, all: calls + u64::from(warm), ns, ..Report::default() });
     }
     Ok(())
-}
-
-/// Returns the directory of this run, which is removed after the run.
-pub(crate) fn run_directory() -> Result<PathBuf, Failure> {
-    let directory =
-        std::env::var_os("PEREGRINE_DIR").ok_or("there is no directory for this run")?;
-    Ok(directory.into())
 }
 
 /// The two processes of one system, for one case.

@@ -35,6 +35,12 @@ impl Drop for RunDirectory {
     }
 }
 
+/// Returns the directory of this run, which is removed after the run.
+pub(crate) fn of_this_run() -> std::io::Result<PathBuf> {
+    let directory = std::env::var_os("PEREGRINE_DIR");
+    directory.map(PathBuf::from).ok_or_else(|| std::io::Error::other("this run has no directory"))
+}
+
 /// Returns the prefix of the names of shared memory that other systems (the peers) create during a run.
 #[cfg(feature = "peers")]
 pub(crate) fn shared_names(directory: &Path) -> String {

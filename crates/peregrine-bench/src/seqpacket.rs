@@ -10,11 +10,11 @@ use rustix::net::{
 };
 
 use crate::orders::{ChildSlot, Order, Report};
-use crate::peers::{ANSWER, call_as_ordered, run_directory};
+use crate::peers::{ANSWER, call_as_ordered};
 use crate::subject::Failure;
 
 fn address(bytes: usize) -> Result<SocketAddrUnix, Failure> {
-    let path: PathBuf = run_directory()?.join(format!(".seqpacket-{bytes}"));
+    let path: PathBuf = crate::run_directory::of_this_run()?.join(format!(".seqpacket-{bytes}"));
     Ok(SocketAddrUnix::new(&path)?)
 }
 

@@ -53,7 +53,12 @@ enum What {
     Events(Events),
     /// Items of this number of bytes, which a stream carries to a procedure.
     Stream(usize),
+    /// Calls that another module makes. The number is an argument of the function.
+    Other(OtherCalls, usize),
 }
+
+/// A function that makes calls to the other process: which calls, and how many.
+pub(crate) type OtherCalls = fn(&mut Peer, usize, u32) -> Result<Sample, Failure>;
 
 /// Calls of the interface [`Events`](crate::interfaces::Events).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +74,7 @@ const GUESS: u32 = 48;
 pub(crate) const WARM_TRIPS: u32 = 64;
 /// The number of calls through a new binding before the measured ones. Fewer calls are made if they do not
 /// fit into [`WARM_TIME`].
-const WARM_CALLS: u32 = 300;
+pub(crate) const WARM_CALLS: u32 = 300;
 /// The longest time of the calls before the measured ones.
 const WARM_TIME: Duration = Duration::from_millis(3);
 
@@ -120,6 +125,11 @@ impl Subject {
     /// Returns the subject that sends items of `bytes` bytes in a stream.
     pub(crate) const fn stream(bytes: usize) -> Self {
         Self::new(What::Stream(bytes))
+    }
+
+    /// Returns the subject that makes the calls `run(peer, which, number)`.
+    pub(crate) const fn other(run: OtherCalls, which: usize) -> Self {
+        Self::new(What::Other(run, which))
     }
 
     /// Returns the subject that passes `bytes` bytes at a time through a ring in shared memory.
@@ -181,11 +191,13 @@ impl Subject {
             What::Futures(wait, in_flight) => futures(peer, wait, in_flight, calls)?,
             What::Events(events) => make_events(peer, events, calls)?,
             What::Stream(bytes) => send_items(peer, bytes, calls)?,
+            What::Other(run, which) => run(peer, which, calls)?,
         })
     }
 }
 
-fn per_call(took: Duration, calls: u32) -> f64 {
+/// Returns the time of one call in nanoseconds.
+pub(crate) fn per_call(took: Duration, calls: u32) -> f64 {
     took.as_nanos() as f64 / f64::from(calls)
 }
 
@@ -468,8 +480,9 @@ fn small(
     }
 }
 
+/// Calls the function `call` `calls` times, and returns the total time.
 #[inline]
-fn timed(
+pub(crate) fn timed(
     calls: u32,
     mut call: impl FnMut() -> peregrine::Result<()>,
 ) -> peregrine::Result<Duration> {

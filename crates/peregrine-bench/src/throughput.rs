@@ -23,7 +23,7 @@ use crate::window::{Counted, Window, now_ns};
 use crate::{Progress, Selection, machine};
 
 /// The callers of a row.
-enum Callers {
+pub(crate) enum Callers {
     /// Threads of this process that share one binding.
     Threads(u32, Waiting),
     /// Processes with a binding each.
@@ -132,7 +132,11 @@ fn compare_with_one(
 }
 
 /// Measures one window in which all callers call.
-fn sample(callers: &mut Callers, peer: &mut Peer, window: Duration) -> Result<Sample, Failure> {
+pub(crate) fn sample(
+    callers: &mut Callers,
+    peer: &mut Peer,
+    window: Duration,
+) -> Result<Sample, Failure> {
     let mut lead_ns = LEAD_NS;
     for _ in 0..ATTEMPTS {
         let before = cpu_time(callers, peer)?;

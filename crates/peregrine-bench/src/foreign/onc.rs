@@ -39,7 +39,7 @@ impl Protocol {
 
     /// Returns the limit of a null call: an exchange without RPC. Its messages have the same numbers of bytes
     /// as the call and the reply.
-    pub(super) fn pingpong(self, wait: Waiting) -> Box<dyn Subject> {
+    pub(crate) fn pingpong(self, wait: Waiting) -> Box<dyn Subject> {
         let spin = wait == Waiting::Spin;
         match self {
             Self::Udp => Box::new(Exchanged::pingpong(spin, CALL_BYTES, REPLY_BYTES)),
@@ -59,11 +59,11 @@ const REPLY_BYTES: usize = 24;
 const RECORD_BYTES: usize = 4;
 
 /// The largest number of bytes that `take` takes.
-pub(super) const LARGE: u32 = 48_000;
+pub(crate) const LARGE: u32 = 48_000;
 
 /// The procedures that are measured.
 #[interface(onc(program = 0x2000_0078, version = 1))]
-pub(super) trait Program {
+pub(crate) trait Program {
     /// Does nothing.
     #[onc(1)]
     fn null(&self) -> peregrine::Result<()>;
@@ -73,7 +73,7 @@ pub(super) trait Program {
 }
 
 #[derive(Debug)]
-pub(super) struct Object;
+pub(crate) struct Object;
 
 impl Program for Object {
     #[inline(never)]
@@ -100,11 +100,11 @@ pub(crate) fn serve(protocol: Protocol, wait: Waiting, at: IpAddr) -> Result<Run
 }
 
 /// The subject that makes Peregrine's calls by ONC RPC.
-pub(super) struct Calls {
-    pub(super) protocol: Protocol,
-    pub(super) wait: Waiting,
+pub(crate) struct Calls {
+    pub(crate) protocol: Protocol,
+    pub(crate) wait: Waiting,
     /// The number of bytes of arguments. With 0, the calls are null calls.
-    pub(super) bytes: u32,
+    pub(crate) bytes: u32,
 }
 
 impl Subject for Calls {

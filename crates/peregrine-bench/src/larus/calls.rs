@@ -2,7 +2,6 @@
 //! nothing or one integer. A server counts the calls that it runs, so that lost and repeated calls are
 //! noticed.
 
-use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -97,12 +96,6 @@ impl Test {
     /// Returns the number of bytes of the argument.
     pub(crate) const fn bytes(self) -> usize {
         4 * self.words
-    }
-}
-
-impl fmt::Display for Test {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} | {}", self.bytes(), if self.has_result { "yes" } else { "no" })
     }
 }
 

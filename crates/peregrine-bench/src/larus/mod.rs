@@ -11,7 +11,7 @@
 pub(crate) mod calls;
 mod paper;
 mod profile;
-mod report;
+pub(crate) mod report;
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ const PLACEMENT: Placement = Placement::TwoCores;
 
 /// The measurements of one kind of call, with one carrier over one link.
 #[derive(Clone, Debug)]
-struct Measured {
+pub(crate) struct Measured {
     carrier: Carrier,
     link: Link,
     test: Test,
@@ -46,8 +46,8 @@ struct Measured {
 }
 
 /// All measurements.
-#[derive(Debug, Default)]
-struct Study(Vec<Measured>);
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Study(Vec<Measured>);
 
 impl Study {
     fn of(&self, carrier: Carrier, link: Link, test: Test) -> Option<&Measured> {
@@ -60,6 +60,21 @@ impl Study {
 /// # Errors
 /// If a call fails, or if the tables cannot be written.
 pub(crate) fn run(selection: &Selection, progress: &Progress) -> Result<(), Failure> {
+    let study = study(selection, progress)?;
+    progress.show("");
+    let machine = machine::description();
+    match selection.format {
+        Format::Human => print!("{}", report::text(&study)),
+        Format::Json => println!("{:#}", to_json(&study, &machine)),
+    }
+    Ok(())
+}
+
+/// Makes the measurements.
+///
+/// # Errors
+/// If a call fails.
+pub(crate) fn study(selection: &Selection, progress: &Progress) -> Result<Study, Failure> {
     let missing = profile::missing();
     if let Some(why) = missing {
         eprintln!("profiles: skipped: {why}");
@@ -78,13 +93,7 @@ pub(crate) fn run(selection: &Selection, progress: &Progress) -> Result<(), Fail
         }
         Ok(())
     })?;
-    progress.show("");
-    let machine = machine::description();
-    match selection.format {
-        Format::Human => print!("{}", report::tables(&study)),
-        Format::Json => println!("{:#}", to_json(&study, &machine)),
-    }
-    Ok(())
+    Ok(study)
 }
 
 /// Measures one kind of call with each carrier. The carriers take turns.

@@ -133,3 +133,6 @@ pub(crate) const CPU_RATIOS: [(f64, f64, Option<f64>); 6] = [
     (1.4, 2.0, None),
     (1.1, 1.8, Some(0.71)),
 ];
+
+/// Table 9: the averages of both columns, first to a VAX and then to a Sun.
+pub(crate) const RATIOS_AVERAGE: [&str; 2] = ["2.49 ± 1.3, 4.05 ± 1.06", "2.9 ± 0.96, 3.0 ± 0.83"];

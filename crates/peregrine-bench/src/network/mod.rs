@@ -36,16 +36,16 @@ use crate::{Progress, Selection, machine, statistics, window};
 pub(crate) struct Filter {
     /// Only this link (may be repeated)
     #[arg(long = "link", value_enum)]
-    links: Vec<Link>,
+    pub(crate) links: Vec<Link>,
     /// Only this way to wait (may be repeated)
     #[arg(long = "wait", value_enum)]
-    waits: Vec<Waiting>,
+    pub(crate) waits: Vec<Waiting>,
     /// Only this path (may be repeated)
     #[arg(long = "path", value_enum)]
-    paths: Vec<Path>,
+    pub(crate) paths: Vec<Path>,
     /// Whether only the limits are measured, without Peregrine.
     #[arg(skip)]
-    limits_only: bool,
+    pub(crate) limits_only: bool,
 }
 
 impl Filter {
@@ -337,6 +337,27 @@ pub(crate) fn measure(
     filter: &Filter,
     progress: &Progress,
 ) -> Result<Vec<Row>, Failure> {
+    let mut rows = calls(selection, filter, &CASES, progress)?;
+    let crowds = filter.has_wait(Waiting::Block) && filter.has_path(Path::Udp);
+    if crowds && selection.has_case(THREADS) {
+        on_each_link(selection, filter, Placement::Free, |link, far| {
+            for callers in CALLERS {
+                progress.show(&format!("{}, free: {THREADS}, {callers}", link.name()));
+                rows.push(crowded(selection, filter, callers, far)?);
+            }
+            Ok(())
+        })?;
+    }
+    Ok(rows)
+}
+
+/// Measures those of `cases`, and of the cases with checksums, that were selected.
+pub(crate) fn calls(
+    selection: &Selection,
+    filter: &Filter,
+    cases: &[&str],
+    progress: &Progress,
+) -> Result<Vec<Row>, Failure> {
     let mut rows = Vec::new();
     for (placement, wait) in CONDITIONS {
         if !filter.has_wait(wait) {
@@ -344,7 +365,7 @@ pub(crate) fn measure(
         }
         on_each_link(selection, filter, placement, |link, far| {
             let paths = Paths::find(filter, wait, far)?;
-            for name in CASES.into_iter().filter(|name| selection.has_case(name)) {
+            for name in cases.iter().filter(|name| selection.has_case(name)) {
                 let case = Case::named(name).unwrap_or(IN_16M);
                 let (place, wait_name) = (placement.name(), wait.name());
                 progress.show(&format!("{}, {place}, {wait_name}: {name}", link.name()));
@@ -361,16 +382,6 @@ pub(crate) fn measure(
                         rows.extend(checked(selection, name, case, *path, CONDITIONS[0], far)?);
                     }
                 }
-            }
-            Ok(())
-        })?;
-    }
-    let crowds = filter.has_wait(Waiting::Block) && filter.has_path(Path::Udp);
-    if crowds && selection.has_case(THREADS) {
-        on_each_link(selection, filter, Placement::Free, |link, far| {
-            for callers in CALLERS {
-                progress.show(&format!("{}, free: {THREADS}, {callers}", link.name()));
-                rows.push(crowded(selection, filter, callers, far)?);
             }
             Ok(())
         })?;
@@ -544,18 +555,27 @@ pub(crate) fn on_each_link(
             eprintln!("{}: skipped: {why}", link.name());
             continue;
         }
-        let body = &mut body;
-        std::thread::scope(|scope| {
-            let thread = scope.spawn(move || {
-                if let Some(cpu) = here {
-                    pin_to(cpu)?;
-                }
-                body(link, &mut Far::start(link, there)?)
-            });
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })?;
+        on_processors(link, [here, there], |far| body(link, far))?;
     }
     Ok(())
+}
+
+/// Runs `body` with a new far process. Both processes run on the given processors: first that of this
+/// process, then that of the far one. The scheduler places a process whose entry is `None`.
+pub(crate) fn on_processors(
+    link: Link,
+    [here, there]: [Option<u32>; 2],
+    body: impl FnOnce(&mut Far) -> Result<(), Failure> + Send,
+) -> Result<(), Failure> {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(move || {
+            if let Some(cpu) = here {
+                pin_to(cpu)?;
+            }
+            body(&mut Far::start(link, there)?)
+        });
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }
 
 /// The paths of a link that are measured.
@@ -672,7 +692,7 @@ fn of_case(
 }
 
 /// Measures the cost of message checksums. The calls are compared with the same calls without checksums.
-fn checked(
+pub(crate) fn checked(
     selection: &Selection,
     name: &'static str,
     case: &str,

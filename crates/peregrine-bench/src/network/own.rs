@@ -4,12 +4,12 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use peregrine::{BindOptions, CallError, Endpoint, EthernetDevice, Insecure, Running, Server};
+use peregrine::{BindOptions, CallError, Endpoint, EthernetDevice, Insecure, Out, Running, Server};
 
 use super::far::{Far, Order};
 use super::path::Path;
 use super::{Subject, measured, per_call};
-use crate::cases::{Case, Size, Waiting};
+use crate::cases::{Case, Procedure, Size, Waiting};
 use crate::interfaces::{
     HugeServer, LargeServer, MiddleServer, Object, Small, SmallAsyncClient, SmallClient,
     SmallServer, Unread,
@@ -79,16 +79,17 @@ pub(super) fn addresses(running: &Running) -> Vec<SocketAddr> {
 }
 
 /// The subject that makes Peregrine's calls of one case on one path.
-pub(super) struct Own {
-    pub(super) path: Path,
-    pub(super) case: Case,
-    pub(super) wait: Waiting,
+pub(crate) struct Own {
+    pub(crate) path: Path,
+    pub(crate) case: Case,
+    pub(crate) wait: Waiting,
     /// Whether messages have end-to-end checksums. If this is `None`, the default of the path applies.
-    pub(super) check: Option<bool>,
+    pub(crate) check: Option<bool>,
 }
 
 impl Own {
-    fn address(&self, far: &mut Far, threads: usize) -> Result<String, Failure> {
+    /// Starts a server with `threads` threads, and returns the address of its export.
+    pub(crate) fn address(&self, far: &mut Far, threads: usize) -> Result<String, Failure> {
         let at = far.order(Order::Serve(self.path, self.wait, threads))?;
         Ok(format!("{}:{}/{}", self.path.scheme(), at[0], name(self.case.size)))
     }
@@ -105,7 +106,8 @@ impl Own {
         Ok(why)
     }
 
-    fn options(&self) -> BindOptions {
+    /// Returns the options of clients.
+    pub(crate) fn options(&self) -> BindOptions {
         let options = BindOptions::default().wait(self.wait.wait());
         let options = options.ethernet_device(device(self.path));
         match self.check {
@@ -161,9 +163,9 @@ impl Subject for Futures {
     }
 }
 
-/// Runs `callers` threads that make calls in a window. The threads share a binding, and the server has the
+/// Runs `callers` threads that make calls in a window: null calls, or calls that return bytes. The threads share a binding, and the server has the
 /// same number of threads. Returns the counts of each thread, and the processor time of both processes.
-pub(super) fn call_together(
+pub(crate) fn call_together(
     far: &mut Far,
     own: &Own,
     callers: usize,
@@ -171,10 +173,17 @@ pub(super) fn call_together(
 ) -> Result<(Vec<Counted>, Option<Duration>), Failure> {
     let options = own.options().astacks(callers as u32);
     let client = SmallClient::bind_with(&own.address(far, callers)?, &options)?;
+    let gives = own.case.procedure == Procedure::Give;
     let before = far.cpu_time()?;
     let window = window(now_ns());
     let counted = std::thread::scope(|scope| {
-        let call = || window.count(now_ns, || client.null());
+        let call = || {
+            let mut bytes = vec![0; own.case.out_bytes];
+            window.count(now_ns, || match gives {
+                true => client.give(Out::from(&mut bytes[..])),
+                false => client.null(),
+            })
+        };
         let threads: Vec<_> = (0..callers).map(|_| scope.spawn(call)).collect();
         let ended = threads
             .into_iter()

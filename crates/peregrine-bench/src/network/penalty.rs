@@ -25,8 +25,8 @@ pub(crate) struct Penalty {
     count: usize,
 }
 
-/// The seven rows of Table 1, and the five rows of Table 2 with more than one packet.
-pub(crate) const ALL: [Penalty; 12] = [
+/// The seven rows of Table 1, and the six rows of Table 2 with more than one packet.
+pub(crate) const ALL: [Penalty; 13] = [
     one("packet-46", 46),
     one("packet-100", 100),
     one("packet-200", 200),
@@ -39,6 +39,7 @@ pub(crate) const ALL: [Penalty; 12] = [
     full("packets-8", 8),
     full("packets-16", 16),
     full("packets-32", 32),
+    full("packets-64", 64),
 ];
 
 const fn one(case: &'static str, bytes: usize) -> Penalty {

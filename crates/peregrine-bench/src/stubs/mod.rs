@@ -20,9 +20,9 @@ mod effects;
 pub(crate) mod encodings;
 mod interpreted;
 mod marks;
-mod model;
+pub(crate) mod model;
 mod packet;
-mod paper;
+pub(crate) mod paper;
 mod parameters;
 mod plot;
 mod repeated;
@@ -35,7 +35,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use parameters::Measured;
+pub(crate) use parameters::Measured;
 use peregrine::sys::pin_to;
 use user::User;
 
@@ -56,14 +56,26 @@ pub(crate) struct Picture {
     svg: Option<PathBuf>,
 }
 
+pub(crate) use plot::{FAINT, HERE, INK, THERE, svg};
 pub(crate) use repeated::Repeated;
-pub(crate) use report::{control, copying, ns, rounded};
+pub(crate) use report::{control, copying, excess, ns, rounded};
 pub(crate) use shipped::{Calling, Labelled, ThreeClient, Triple, equal_server};
+pub(crate) use study::Study;
 pub(crate) use user::{Data, INTEGERS, MIDDLE, PACKET, Placed};
 
 /// Measures only the model's parameters for marshalling.
 pub(crate) fn measured(rounds: usize, slice: Duration) -> Result<Measured, Failure> {
     parameters::measure(rounds, slice)
+}
+
+/// Measures the whole study. Afterwards, this thread runs on one processor only.
+pub(crate) fn study(selection: &Selection, progress: &Progress) -> Result<Study, Failure> {
+    // Everything runs on one processor. It is the last processor, because the first processors often handle
+    // the machine's interrupts.
+    if let Some(cpu) = machine::processors().last() {
+        pin_to(*cpu)?;
+    }
+    study::measure(selection, progress)
 }
 
 /// Measures and shows the whole study.
@@ -73,15 +85,10 @@ pub(crate) fn run(
     progress: &Progress,
 ) -> Result<(), Failure> {
     let machine = machine::description();
-    // Everything runs on one processor. It is the last processor, because the first processors often handle
-    // the machine's interrupts.
-    if let Some(cpu) = machine::processors().last() {
-        pin_to(*cpu)?;
-    }
-    let study = study::measure(selection, progress)?;
+    let study = study(selection, progress)?;
     progress.show("");
     if let Some(path) = &picture.svg {
-        std::fs::write(path, plot::svg(&study))
+        std::fs::write(path, svg(&study))
             .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
     }
     report::show(&study, machine, selection.format)?;

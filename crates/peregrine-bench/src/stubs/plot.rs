@@ -25,10 +25,10 @@ const ROW: f64 = 34.0;
 /// time of the fastest design.
 const MOST: f64 = 120.0;
 
-const HERE: &str = "#1b6ca8";
-const THERE: &str = "#d9a441";
-const INK: &str = "#222222";
-const FAINT: &str = "#cccccc";
+pub(crate) const HERE: &str = "#1b6ca8";
+pub(crate) const THERE: &str = "#d9a441";
+pub(crate) const INK: &str = "#222222";
+pub(crate) const FAINT: &str = "#cccccc";
 
 /// Returns the horizontal position of a ratio. The scale is logarithmic.
 fn across(ratio: f64) -> f64 {

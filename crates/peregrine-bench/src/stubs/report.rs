@@ -265,7 +265,7 @@ fn principal(study: &Study, marshals: bool) -> String {
 
 /// Returns how much longer one design takes than another, as a fraction of the longer time. `of` is the
 /// longer time, and `over` is the shorter one.
-fn excess(of: f64, over: f64) -> f64 {
+pub(crate) fn excess(of: f64, over: f64) -> f64 {
     (of - over) / of
 }
 
