@@ -95,10 +95,7 @@ mod tests {
         );
         assert!(!text.contains("{run}") && text.contains("with 2 processors"), "{text}");
         for line in text.lines() {
-            assert!(
-                line.chars().count() <= COLUMNS || line.starts_with("    "),
-                "{line}"
-            );
+            assert!(line.chars().count() <= COLUMNS || line.starts_with("    "), "{line}");
         }
     }
 }

@@ -91,8 +91,7 @@ pub(super) fn table_1(measured: &Measured) -> Table {
         that could be measured."
         .into();
     table.changed = "Bandwidths have grown with the number of wires and their rates. Latencies inside a chip have \
-        hardly changed, and the main memory is still far away: a program that waits for memory loses about a \
-        hundred instructions for each load."
+        hardly changed, and the main memory is still far away: a program that waits for memory loses the time of many instructions for each load."
         .into();
     table
 }

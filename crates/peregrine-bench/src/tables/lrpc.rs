@@ -150,8 +150,7 @@ pub(super) fn table_3(_: &Measured) -> Table {
         writable by the client. Only an argument that is `Lent` leaves it out."
         .into();
     table.changed = "Nothing: the number of copies is a matter of protection, and not of machines. UDP \
-        copies as messages did in 1989, because the kernel is between both processes. A copy of a small \
-        argument costs a few nanoseconds today, so copy E is made for all of them."
+        copies as messages did in 1989, because the kernel is between both processes. A copy of a small argument hardly costs anything today, so copy E is made for all of them."
         .into();
     table
 }

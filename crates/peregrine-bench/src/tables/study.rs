@@ -308,7 +308,7 @@ pub(super) fn table_6(measured: &Measured) -> Table {
     let title = "The values of the parameters, each measured by a small program of its own.";
     let mut table = table("Table 6", title, vec![grid]);
     table.how = "No parameter is fitted to the times of stubs.".into();
-    table.changed = "All parameters have become smaller by factors of tens of thousands, but not by the same one. \
+    table.changed = "All parameters have become smaller by orders of magnitude, but not by the same factor. \
         Blocks and interpretation have gained the most, and a procedure call and the step of a loop the least."
         .into();
     table

@@ -143,7 +143,7 @@ pub(crate) fn table_4(measured: &Measured) -> Table {
     let mut table = marshalling(measured, "Table IV", title, "bytes", rows.into());
     table.changed = "The fixed cost of a variable length has remained larger than that of the first bytes: \
         a buffer has a place in the message, a length and a bound. The bytes themselves have nearly \
-        disappeared: 1440 bytes are a few dozen loads and stores."
+        disappeared: a load or a store moves many of them at once."
         .into();
     table
 }

@@ -144,9 +144,7 @@ pub(crate) fn table_6(measured: &Measured) -> Table {
         account, which has the trap, the penalty and the wake-up."
         .into();
     table.changed = "The shape is the same: for a small packet the software counts, and most of it is the \
-        wake-up of the thread that waits. The wake-up has even become the largest part by far. The \
-        processor has become faster by more than a thousand, but to wake another processor that sleeps is \
-        an interrupt between processors of a virtual machine. A large packet costs hardly more than a small \
+        wake-up of the thread that waits. The wake-up has even become the largest part by far. Processors have become faster by orders of magnitude, but to wake one that sleeps still needs an interrupt. A large packet costs hardly more than a small \
         one, since nothing in the path transfers bytes as slowly as the QBus and the Ethernet did."
         .into();
     table

@@ -1,11 +1,12 @@
-//! The calls of Firefly's Tables II to V: arguments and results of several types. Also calls without stubs,
-//! as those of Firefly's RPC Exerciser.
+//! The calls of Firefly's Tables II to V: arguments and results of several types. Also calls by stubs that are
+//! written by hand, as those of Firefly's RPC Exerciser.
 
 use std::borrow::Cow;
 use std::hint::black_box;
 use std::time::Duration;
 
-use peregrine::{Accounting, BindOptions, CallError, Out, Running, Server, Wait, interface};
+use peregrine::__rt::{call, target};
+use peregrine::{BindOptions, CallError, Out, Running, Server, Wait, interface};
 
 use super::census::{FilesServer, Tree};
 use crate::cases::{Size, Waiting};
@@ -160,31 +161,63 @@ pub(crate) fn within(_: &mut Peer, which: usize, number: u32) -> Result<Sample, 
     Ok(Sample { ns: per_call(calls(&client, which, number)?, number), cpu_ns: None })
 }
 
-/// The keys of calls with generated stubs and of calls without stubs.
-pub(crate) const EXERCISED: [&str; 4] =
-    ["stubs/null", "exerciser/null", "stubs/out-1440", "exerciser/out-1440"];
+/// The keys of calls with generated stubs, with stubs that are written by hand, and without stubs.
+pub(crate) const EXERCISED: [&str; 5] =
+    ["generated/null", "by-hand/null", "generated/out-1440", "by-hand/out-1440", "no-stubs/null"];
 
-/// Makes calls with the generated stubs, or calls that the runtime makes without them.
+/// The numbers of procedures of the interface [`Small`](crate::interfaces::Small).
+const NULL: u32 = 0;
+const GIVE: u32 = 4;
+
+/// Calls `null` by a client stub that is written by hand. It knows that the server has this machine's
+/// representation, and that nothing follows the result.
+fn null_by_hand(client: &SmallClient) -> peregrine::Result<()> {
+    call(target(client.binding()), NULL, |stub| {
+        stub.head_only();
+        stub.transport(&[], &[], &mut [])?.result()
+    })
+}
+
+/// Calls `give` in the same way.
+fn give_by_hand(client: &SmallClient, bytes: &mut [u8]) -> peregrine::Result<()> {
+    call(target(client.binding()), GIVE, |stub| {
+        let mut into = Out::from(&mut *bytes);
+        let block = stub.out(&mut into, usize::MAX)?;
+        stub.transport(&[], &[], &mut [block])?.result()
+    })
+}
+
+/// Makes calls of one of [`EXERCISED`].
 pub(crate) fn exercised(peer: &mut Peer, which: usize, number: u32) -> Result<Sample, Failure> {
     let name = peer.export(Waiting::Spin, Size::Small);
     let client = SmallClient::bind_with(&name, &BindOptions::default().wait(Wait::Spin))?;
     let mut bytes = [0; 1440];
     let mut run = |calls| match which {
         0 => timed(calls, || client.null()),
-        1 => timed(calls, || client.binding().ping()),
+        1 => timed(calls, || null_by_hand(&client)),
         2 => timed(calls, || client.give(Out::from(black_box(&mut bytes[..])))),
-        _ => {
-            let accounting = Accounting::begin(client.binding())?;
-            Accounting::record_only(&[]);
-            let took =
-                timed(calls, || accounting.echo(&[], black_box(&mut bytes[..]), Duration::ZERO));
-            Accounting::record_all();
-            took
-        }
+        3 => timed(calls, || give_by_hand(&client, black_box(&mut bytes[..]))),
+        _ => timed(calls, || client.binding().ping()),
     };
     run(WARM_CALLS)?;
     let took = run(number)?;
     drop(client);
     quiet(&name)?;
     Ok(Sample { ns: per_call(took, number), cpu_ns: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::interfaces::Object;
+
+    #[test]
+    fn stubs_by_hand_call_the_same_procedures() {
+        let client = SmallClient::in_process(Object);
+        null_by_hand(&client).unwrap();
+        let (mut by_hand, mut generated) = ([0; 1440], [0; 1440]);
+        give_by_hand(&client, &mut by_hand).unwrap();
+        client.give(Out::from(&mut generated[..])).unwrap();
+        assert!(by_hand == generated && by_hand != [0; 1440]);
+    }
 }
