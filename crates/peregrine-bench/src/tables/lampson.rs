@@ -117,9 +117,9 @@ pub(super) fn table_2(measured: &Measured) -> Table {
         and the bandwidth is that of calls with 1440 bytes, one at a time. veth passes packets from one \
         network namespace to the other, and has two links."
         .into();
-    table.changed = "The switch that local calls use is now inside of the processor's chip, and connects its \
-        cores. It has the latency that the handout gives for nothing but registers and a supercomputer. \
-        That is why two processes can exchange messages without the kernel."
+    table.changed = "The switch that local calls use is now inside of the processor's chip, and connects its cores. Two \
+        processes that poll exchange messages over it without the kernel. The switch between machines is software \
+        here, and every packet takes the time of a processor."
         .into();
     table
 }
@@ -168,8 +168,7 @@ pub(super) fn table_3(measured: &Measured) -> Table {
         let a program use a network interface without system calls on its fast path. A transaction is the sum of one \
         call and one synchronized write, one at a time; an airline makes many at a time."
         .into();
-    table.changed = "Disks have lost their arms, and RPC has lost the millisecond. What was a special network in \
-        2002 is what an ordinary kernel offers today, and a call over it takes less time than a call by UDP \
+    table.changed = "Disks have no moving parts any more, and a call takes microseconds instead of a millisecond. What was a special network in 2002 is what an ordinary kernel offers today, and a call over it takes less time than a call by UDP \
         in which both sides sleep."
         .into();
     table

@@ -285,7 +285,7 @@ pub(super) fn figure_1(measured: &Measured) -> Table {
             (total > 0).then_some(percent(calls)).into(),
             (total > 0).then_some(percent(below)).into(),
         ]);
-        bars.push((class, percent(calls)));
+        bars.push((class.replace(" to ", "-").replace(" or more", "+"), percent(calls)));
         from = to;
     }
     let small: u64 = measured.sizes.range(..200).map(|(_, calls)| calls).sum();
@@ -374,8 +374,7 @@ pub(super) fn figure_2(measured: &Measured) -> Table {
         vec![grid],
     );
     table.how = "Our copy of the paper has no figures, so only the points that the article states are \
-        here. Ours are as many calling processes as processors, each with a binding of its own, and one \
-        server process. With one processor, all processes are on it. Otherwise the scheduler places them. \
+        here. Ours are as many calling processes as processors, each with its own binding, and one server process. With one processor, all processes are on it. Otherwise the scheduler places them. \
         The picture shows each system in proportion to its first point."
         .into();
     table.changed = "LRPC scaled because no lock is shared by calls of different bindings, and that holds \

@@ -135,7 +135,7 @@ impl Measured {
             Group::Hardware => measure::hardware::measure(self, progress),
             Group::Peers => measure::network::peers(self, selection, progress),
             Group::Stubs => {
-                // On a thread of its own, because the study stays on one processor.
+                // Another thread measures the study, because the study pins its thread to one processor.
                 let study = std::thread::scope(|scope| {
                     let study = scope.spawn(|| stubs::study(selection, progress));
                     study.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))

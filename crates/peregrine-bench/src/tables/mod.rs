@@ -264,7 +264,8 @@ fn write(
     };
     let sections = ALL.iter().map(|entry| {
         let before = compare::section(old, &entry.heading());
-        let table = new(entry).filter(|table| table.is_measured() || before.is_none());
+        let whole = measured.why_missing(entry.groups).is_none();
+        let table = new(entry).filter(|table| (whole && table.is_measured()) || before.is_none());
         let section = match (table, before) {
             (Some(table), _) => render::markdown(table),
             (None, Some(before)) => format!("## {}\n{}\n", entry.heading(), before.trim_end()),

@@ -310,10 +310,9 @@ pub(super) fn table_6(measured: &Measured) -> Table {
         paper::LOCAL_LEAST,
         paper::LOCAL[0].1 / paper::LOCAL_LEAST
     ));
-    table.how =
-        "Each process has a processor of its own. *Block*: both sleep in the kernel while they \
+    table.how = "Each process has its own processor. *Block*: both sleep in the kernel while they \
         wait. LRPC's Table IV has calls on one processor."
-            .into();
+        .into();
     table.changed =
         "The paper remapped the argument's page into the server, because copying a kilobyte was \
         dearer than a mapping. Today a mapping costs more than many kilobytes: it has to be \

@@ -5,10 +5,12 @@ use std::fmt::Write;
 use super::table::digits;
 use crate::stubs::{FAINT, HERE, INK, THERE};
 
-const WIDTH: f64 = 760.0;
+const WIDTH: f64 = 900.0;
 const HEIGHT: f64 = 420.0;
 const LEFT: f64 = 70.0;
 const RIGHT: f64 = 20.0;
+/// The width of the names to the right of lines.
+const NAMES: f64 = 230.0;
 const TOP: f64 = 50.0;
 const BOTTOM: f64 = 60.0;
 
@@ -52,14 +54,14 @@ fn line(svg: &mut String, from: (f64, f64), to: (f64, f64), extra: &str) {
     );
 }
 
-/// Draws the vertical axis, and returns its end.
-fn vertical(svg: &mut String, most: f64, name: &str) -> f64 {
+/// Draws the vertical axis, and returns its end. `right` is the space to the right of the picture's lines.
+fn vertical(svg: &mut String, most: f64, right: f64, name: &str) -> f64 {
     let (end, step) = axis(most);
     let count = (end / step).round() as u32;
     for tick in 0..=count {
         let value = f64::from(tick) * step;
         let y = HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * value / end;
-        line(svg, (LEFT, y), (WIDTH - RIGHT, y), &format!("stroke=\"{FAINT}\""));
+        line(svg, (LEFT, y), (WIDTH - right, y), &format!("stroke=\"{FAINT}\""));
         // A tick is a round number, so trailing zeros say nothing.
         let shown = digits(value);
         let shown = if shown.contains('.') {
@@ -81,14 +83,15 @@ pub(crate) fn lines(title: &str, across: &str, up: &str, series: &[Series]) -> S
     let points = || series.iter().flat_map(|one| one.points.iter());
     let most = points().map(|point| point.1).fold(0.0, f64::max);
     let last = points().map(|point| point.0).fold(2.0, f64::max);
-    let end = vertical(&mut svg, most, up);
-    let x = |value: f64| LEFT + 20.0 + (WIDTH - RIGHT - LEFT - 40.0) * (value - 1.0) / (last - 1.0);
+    let right = RIGHT + NAMES;
+    let end = vertical(&mut svg, most, right, up);
+    let x = |value: f64| LEFT + 20.0 + (WIDTH - right - LEFT - 40.0) * (value - 1.0) / (last - 1.0);
     let y = |value: f64| HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * value / end;
     for tick in 1..=last as u32 {
         let at = x(f64::from(tick));
         text(&mut svg, at, HEIGHT - BOTTOM + 18.0, "text-anchor=\"middle\"", &tick.to_string());
     }
-    let middle = LEFT + (WIDTH - RIGHT - LEFT) / 2.0;
+    let middle = LEFT + (WIDTH - right - LEFT) / 2.0;
     text(&mut svg, middle, HEIGHT - 16.0, "text-anchor=\"middle\"", across);
     for (number, one) in series.iter().enumerate() {
         let colour = COLOURS[number % COLOURS.len()];
@@ -103,7 +106,7 @@ pub(crate) fn lines(title: &str, across: &str, up: &str, series: &[Series]) -> S
         let top = TOP + 14.0 + 17.0 * number as f64;
         text(
             &mut svg,
-            LEFT + 14.0,
+            WIDTH - NAMES,
             top,
             &format!("fill=\"{colour}\""),
             &format!("&#9632; {}", one.name),
@@ -117,7 +120,7 @@ pub(crate) fn lines(title: &str, across: &str, up: &str, series: &[Series]) -> S
 pub(crate) fn bars(title: &str, up: &str, bars: &[(String, f64)]) -> String {
     let mut svg = begin(title);
     let most = bars.iter().map(|bar| bar.1).fold(1.0, f64::max);
-    let end = vertical(&mut svg, most, up);
+    let end = vertical(&mut svg, most, RIGHT, up);
     let width = (WIDTH - RIGHT - LEFT) / bars.len().max(1) as f64;
     for (number, (name, value)) in bars.iter().enumerate() {
         let left = LEFT + width * number as f64;

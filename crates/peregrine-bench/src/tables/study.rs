@@ -190,7 +190,7 @@ pub(super) fn table_3(measured: &Measured) -> Table {
     table.how = "Ours is calculated: the difference to the compiled stub with the same copying. The paper divides \
         the interpretation time of its model by the measured time."
         .into();
-    table.changed = "Arrays hid interpretation in the paper and do so today. Structures do not: moving data has \
+    table.changed = "Arrays hide interpretation, unless they are moved as one block. Structures do not: moving data has \
         become faster by more than finding out what to move. Therefore Peregrine's interpreter flattens a \
         description once, when a client binds."
         .into();
@@ -305,7 +305,7 @@ pub(super) fn table_6(measured: &Measured) -> Table {
             own[1].map(|block| block.1).into(),
         ]);
     }
-    let title = "The values of the parameters, each measured by a small program of its own.";
+    let title = "The values of the parameters, each measured by its own small program.";
     let mut table = table("Table 6", title, vec![grid]);
     table.how = "No parameter is fitted to the times of stubs.".into();
     table.changed = "All parameters have become smaller by orders of magnitude, but not by the same factor. \

@@ -152,6 +152,22 @@ pub(crate) fn ratio(over: Option<f64>, under: Option<f64>) -> Cell {
     over.zip(under).filter(|(_, under)| *under > 0.0).map(|(over, under)| over / under).into()
 }
 
+/// Returns how many times as large one value is as another, as a part of a sentence.
+pub(crate) fn times(over: Option<f64>, under: Option<f64>) -> String {
+    match ratio(over, under) {
+        Cell::Number(ratio) => digits(ratio),
+        _ => UNKNOWN.to_owned(),
+    }
+}
+
+/// Returns a value with a number of decimal places, as a part of a sentence.
+pub(crate) fn said(value: Option<f64>, places: usize) -> String {
+    value.map_or_else(|| UNKNOWN.to_owned(), |value| format!("{value:.places$}"))
+}
+
+/// What a sentence says in place of a number that was not measured.
+const UNKNOWN: &str = "(not measured)";
+
 /// Rows and columns. A table has one or more of them.
 #[derive(Clone, Debug)]
 pub(crate) struct Grid {
