@@ -49,8 +49,7 @@ pub(super) fn table_2(measured: &Measured) -> Table {
 }
 
 pub(super) fn table_3(measured: &Measured) -> Table {
-    let changed = "A stream cost up to six times as much as a packet. Today both cost nearly the same, because nearly \
-        all of the time is the two wake-ups, which both need.";
+    let changed = "A stream cost up to six times as much as a packet. Today they differ by little for calls with a result: most of the time is the two wake-ups, which both need.";
     Table {
         how: THREE.into(),
         ..table(measured, "Table 3", "Calls over the first network.", changed)
@@ -58,8 +57,7 @@ pub(super) fn table_3(measured: &Measured) -> Table {
 }
 
 pub(super) fn table_4(measured: &Measured) -> Table {
-    let changed = "The paper's second network was faster, but its machine (a Sun) was slower. Here both links are the \
-        kernel's work, and differ by little.";
+    let changed = "The paper's second network was faster, but its machine (a Sun) was slower. Here both links are the kernel's work.";
     Table {
         how: THREE.into(),
         ..table(measured, "Table 4", "Calls over the second network.", changed)
@@ -81,8 +79,7 @@ pub(super) fn table_6(measured: &Measured) -> Table {
 
 pub(super) fn table_7(measured: &Measured) -> Table {
     let title = "The client's processor time with packet Courier, over the first network.";
-    let changed = "Sending is the larger part, then and now, because it passes the packet through the whole kernel. \
-        On a virtual link, that includes its arrival at the other side.";
+    let changed = "Sending and receiving were nearly all of the client's work, and are still most of it. On a virtual link, sending includes the arrival at the other side.";
     Table { how: PARTS.into(), ..table(measured, "Table 7", title, changed) }
 }
 
@@ -104,15 +101,13 @@ pub(super) fn table_9(measured: &Measured) -> Table {
 
 pub(super) fn table_10(measured: &Measured) -> Table {
     let title = "The time over the second network divided by that over the first.";
-    let changed = "The network hardly mattered then, and does not matter today: the processors' work is most of a \
-        call.";
+    let changed = "The network hardly mattered for most calls, because the processors' work took longer. Here both links are work of processors, and a ratio shows how soon the other side is woken.";
     Table { how: THREE.into(), ..table(measured, "Table 10", title, changed) }
 }
 
 pub(super) fn table_11(measured: &Measured) -> Table {
     let title = "The client's processor time with Courier divided by that with packet Courier.";
-    let changed = "A stream needed more processor time than packets in the paper, and needs slightly more for calls \
-        with results today. The kernel's code for TCP has become very fast, and that for waking a thread has not.";
+    let changed = "A stream needed more processor time than packets in the paper, in all tests. Here it needs less for calls without results, because it carries many of them before anything has to be received.";
     let how = "The paper's figures are for the total, for sending and for receiving.";
     Table { how: how.into(), ..table(measured, "Table 11", title, changed) }
 }
