@@ -75,8 +75,6 @@ fn account(client: &SmallClient, back: usize, options: &Options) -> Result<Accou
     let calls = Calls {
         plain: &mut || client.give(Out::from(&mut plain[..])),
         accounted: &mut || accounted.give(Out::from(&mut recorded[..])),
-        bytes: 0,
-        back,
     };
     Ok(Account::of(&accounting, calls, options)?)
 }
