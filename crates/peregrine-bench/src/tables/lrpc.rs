@@ -364,7 +364,7 @@ pub(super) fn figure_2(measured: &Measured) -> Table {
     };
     let series = [
         line("LRPC (article)", paper::THROUGHPUT.to_vec()),
-        line("SRC RPC (article; from two processors)", paper::THROUGHPUT_SRC.to_vec()),
+        line("SRC RPC (article)", paper::THROUGHPUT_SRC.to_vec()),
         line("Peregrine, block", ours_of(Waiting::Block)),
         line("Peregrine, adaptive", ours_of(Waiting::Adaptive)),
     ];
@@ -375,7 +375,7 @@ pub(super) fn figure_2(measured: &Measured) -> Table {
     );
     table.how = "Our copy of the paper has no figures, so only the points that the article states are \
         here. Ours are as many calling processes as processors, each with its own binding, and one server process. With one processor, all processes are on it. Otherwise the scheduler places them. \
-        The picture shows each system in proportion to its first point."
+        The picture shows each system in proportion to its first point. That of SRC RPC is drawn at 2."
         .into();
     table.changed = "LRPC scaled because no lock is shared by calls of different bindings, and that holds \
         here, too. But a call that polls occupies two processors, so two processors are what one caller \
