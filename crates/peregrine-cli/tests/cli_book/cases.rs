@@ -521,7 +521,7 @@ pub(crate) static CASES: &[Case] = &[
                 shown: &[],
                 ..STEP
             },
-            Step { line: "account files --load --limit 2s", held: false, ..STEP },
+            Step { line: "account files --load --limit 2s", shown: &[], ..STEP },
             Step { line: "account files siz", code: 2, ..STEP },
         ],
     },

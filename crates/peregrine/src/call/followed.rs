@@ -14,9 +14,9 @@ pub(crate) struct FollowedCall {
     pub(crate) procedure: u32,
     /// The number of bytes of the call's message.
     pub(crate) argument_bytes: usize,
-    /// When the call began, in nanoseconds since the machine was started, or 0 if nobody needs to know.
+    /// When the call began, in nanoseconds since the machine was started, or 0 if nothing needs to know.
     pub(crate) begun: u64,
-    /// Whether the call came from another machine. Always false if nobody needs to know.
+    /// Whether the call came from another machine. Always false if nothing needs to know.
     pub(crate) is_remote: bool,
 }
 
