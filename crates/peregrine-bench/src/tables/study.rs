@@ -227,7 +227,7 @@ pub(super) fn table_4(measured: &Measured) -> Table {
     table
 }
 
-/// The paper's equations of (A[256] I), in the order of its table.
+/// The paper's equations of `(A[256] I)`, in the order of its table.
 const EQUATIONS: [(&str, &str); 5] = [
     ("inline, byte", "L_b + 256 × (L_b + f)"),
     ("inline, item", "L_i + 256 × (L_i + f)"),
