@@ -5,7 +5,7 @@ mod support;
 
 use std::time::Duration;
 
-use peregrine::Server;
+use peregrine::{Server, sys};
 use services::{Nothing, Null, NullClient, NullServer};
 use support::{Process, alone, role};
 
@@ -47,6 +47,19 @@ fn idle_server_does_not_run() {
 fn idle_server_does_not_run_where_threads_wait_on_one_word_only() {
     let _alone = alone();
     check_idle("old");
+}
+
+/// If the server shares its only processor with its callers, it gives the processor up while it waits for a call.
+/// It must not do so for ever.
+#[test]
+fn idle_server_on_the_processor_of_its_callers_does_not_run() {
+    let _alone = alone();
+    let shared = std::thread::spawn(|| {
+        // The child inherits the processor.
+        sys::pin_to(sys::current_cpu()).unwrap();
+        check_idle("shared");
+    });
+    shared.join().unwrap();
 }
 
 fn check_idle(kernel: &str) {

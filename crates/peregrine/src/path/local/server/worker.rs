@@ -331,7 +331,7 @@ impl Worker {
                 now < until || (now < until + KEEP_POLLING && self.polls_on_idle_cpu(cpu, now))
             }
         };
-        if fresh && self.wait != Wait::Adaptive {
+        if fresh && (shared || self.wait != Wait::Adaptive) {
             self.idle = Some((served, Instant::now()));
         }
         if spin && shared {
