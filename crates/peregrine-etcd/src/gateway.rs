@@ -387,6 +387,10 @@ fn hint(why: &str, is_tls: bool, has_own: bool) -> &'static str {
     if has(&["InvalidContentType", "tls handshake eof"]) {
         return ": it seems not to use TLS: leave out `ca`, or check the port";
     }
+    // A member without TLS answers in plain text and closes the connection, and the reset may overtake the text.
+    if is_tls && has(&["(Connect): Connection reset by peer"]) {
+        return ": if it does not use TLS, leave out `ca`, or check the port";
+    }
     if has(&["UnknownIssuer"]) {
         return ": the CA in `ca` has not signed the certificate of the member";
     }
