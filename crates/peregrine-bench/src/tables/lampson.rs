@@ -4,22 +4,13 @@ use super::measure::hardware::{CACHE, DISK, MEMORY, bandwidth_key, latency_key};
 use super::measure::{local, network};
 use super::measured::Measured;
 use super::paper::lampson as paper;
-use super::table::{Cell, Column, Grid, Paper, Table, digits, label, ours, theirs};
+use super::table::{Cell, Column, Paper, Table, digits, label, ours, theirs};
 use crate::cases::{Placement, Waiting};
 use crate::network::link::Link;
 use crate::network::path::Path;
 
 fn table(name: &'static str, title: &str, columns: Vec<Column>) -> Table {
-    Table {
-        paper: Paper::Lampson,
-        name,
-        title: title.to_owned(),
-        grids: vec![Grid::new("", columns)],
-        minimum: None,
-        how: String::new(),
-        changed: String::new(),
-        picture: None,
-    }
+    Table::new(Paper::Lampson, name, title, columns)
 }
 
 /// Returns a time as text.

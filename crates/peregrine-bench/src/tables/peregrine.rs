@@ -4,7 +4,7 @@ use super::firefly::megabits;
 use super::measure::{accounts, local, network, processors};
 use super::measured::Measured;
 use super::paper::peregrine as paper;
-use super::table::{Cell, Column, Grid, Paper, Table, exact, label, ours, ratio, theirs};
+use super::table::{Cell, Column, Paper, Table, exact, label, ours, ratio, theirs};
 use crate::cases::{Placement, Waiting};
 use crate::network::link::Link;
 use crate::network::path::Path;
@@ -12,16 +12,7 @@ use crate::network::path::Path;
 const SPIN: Waiting = Waiting::Spin;
 
 fn table(name: &'static str, title: &str, columns: Vec<Column>) -> Table {
-    Table {
-        paper: Paper::Peregrine,
-        name,
-        title: title.to_owned(),
-        grids: vec![Grid::new("", columns)],
-        minimum: None,
-        how: String::new(),
-        changed: String::new(),
-        picture: None,
-    }
+    Table::new(Paper::Peregrine, name, title, columns)
 }
 
 fn us(ns: Option<f64>) -> Cell {

@@ -230,6 +230,20 @@ pub(crate) struct Table {
 }
 
 impl Table {
+    /// Returns a table with one grid without rows, and without texts.
+    pub(crate) fn new(paper: Paper, name: &'static str, title: &str, columns: Vec<Column>) -> Self {
+        Self {
+            paper,
+            name,
+            title: title.to_owned(),
+            grids: vec![Grid::new("", columns)],
+            minimum: None,
+            how: String::new(),
+            changed: String::new(),
+            picture: None,
+        }
+    }
+
     /// Returns the heading of the table in the document.
     pub(crate) fn heading(&self) -> String {
         heading(self.paper, self.name)

@@ -9,19 +9,10 @@ pub(super) use improvements::{exerciser, speculations, table_9, table_10, table_
 pub(super) use latency::{table_6, table_7, table_8};
 
 use super::paper::firefly::RESULT_BYTES;
-use super::table::{Cell, Column, Grid, Paper, Table};
+use super::table::{Cell, Column, Paper, Table};
 
 fn table(name: &'static str, title: &str, columns: Vec<Column>) -> Table {
-    Table {
-        paper: Paper::Firefly,
-        name,
-        title: title.to_owned(),
-        grids: vec![Grid::new("", columns)],
-        minimum: None,
-        how: String::new(),
-        changed: String::new(),
-        picture: None,
-    }
+    Table::new(Paper::Firefly, name, title, columns)
 }
 
 fn us(ns: Option<f64>) -> Cell {

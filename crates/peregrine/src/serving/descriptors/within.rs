@@ -120,7 +120,7 @@ impl Within {
         }
     }
 
-    /// Returns what a program is told of a change.
+    /// Returns the report of a change, for the program's hook.
     pub(super) const fn told<'a>(
         &self,
         export: &'a str,
@@ -132,7 +132,7 @@ impl Within {
     }
 }
 
-/// What a program is told of procedures that become late.
+/// A hook that gets a report when a procedure becomes late, and when it is in time again.
 pub(crate) type OnLate = dyn Fn(&Late<'_>) + Send + Sync;
 
 /// A procedure that breaks the promise of its attribute `#[within(TIME)]`, or keeps it again:
